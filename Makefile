@@ -46,7 +46,7 @@ test-soak: $(READY)  ## What CI leaves out: 20,000 packets, thousands of applies
 
 test-churn: $(READY)  ## Churn against the kernel: SEEDS=100 OPERATIONS=300 FIRST=0; a failure tells its seed
 	KPROXY_CHURN_SEEDS=$(or $(SEEDS),100) KPROXY_CHURN_OPERATIONS=$(or $(OPERATIONS),300) KPROXY_CHURN_FIRST=$(or $(FIRST),0) \
-		$(BIN)/pytest -n 2 --dist loadscope -rP tests/unit/agent/test_churn.py tests/kernel/run/test_churn.py
+		$(BIN)/pytest -n 2 --dist loadscope -rP tests/kernel/run/test_churn.py
 
 fresh:  ## As on a new machine: `make demo` and `make test` from a fresh clone on minimal Debian 12 and 13 (SUITES="...")
 	bash scripts/fresh.sh $(SUITES)

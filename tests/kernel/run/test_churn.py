@@ -1,7 +1,7 @@
 """Churn on a real API server, with every detector and both variants of iptables, on the real kernel.
 
 `make test-churn SEEDS=100 OPERATIONS=300` runs more seeds, and FIRST=n begins with another; without arguments a few of
-them are part of the slow suites. tests/unit/agent/test_churn.py does the same with kernels in memory.
+them are part of the slow suites.
 """
 
 from __future__ import annotations

@@ -36,10 +36,6 @@ def run(*command: object, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_there_are_scripts() -> None:
-    assert {INSTALL, OVERLAY, CHECK, TEST} <= set(SCRIPTS)
-
-
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_the_shell_can_read_it(script: Path) -> None:
     # What is only sourced says in a comment for which shell it is.
@@ -67,12 +63,6 @@ def test_bad_usage(script: Path, arguments: list[object], told: str) -> None:
     assert code in (1, 2), said
     assert told in said
     assert len(said.splitlines()) == 1
-
-
-def test_the_overlay_wants_a_token() -> None:
-    code, said = run("sh", OVERLAY, VAGRANT.parent, "node-1", "node-1=192.0.2.1", KPROXY_TOKEN="")
-    assert code == 2, said
-    assert "KPROXY_TOKEN" in said
 
 
 def bare_path(folder: Path) -> str:
@@ -151,27 +141,6 @@ def without_system_path(folder: Path) -> Path:
     return script
 
 
-@pytest.mark.root
-def test_without_the_tools_it_names_the_packages(tmp_path: Path) -> None:
-    """As nobody, who may not install them, with a PATH that holds only what the script itself uses."""
-    for name in ("bash", "dirname", "uname", "id"):
-        (tmp_path / name).symlink_to(f"/usr/bin/{name}")
-    tmp_path.chmod(0o755)
-    script = without_system_path(tmp_path)
-    (tmp_path / "rules_golden").mkdir()
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.owner() == "root" and str(parent).startswith("/tmp/pytest-of-root"):
-            parent.chmod(parent.stat().st_mode | 0o055)
-    code, said = run(
-        "/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/bin/bash", script, PATH=str(tmp_path)
-    )
-    assert code == 1, said
-    assert said.splitlines()[-1] == (
-        "vm: Debian packages are missing; install them with: sudo apt-get install"
-        " qemu-system-x86 mmdebstrap gpg mount e2fsprogs util-linux"
-    )
-
-
 def stub(folder: Path, name: str, script: str) -> str:
     """A command in the place of another one; the PATH that has it first."""
     folder.mkdir(exist_ok=True)
@@ -202,13 +171,6 @@ def test_bad_usage_of_fresh(tmp_path: Path, arguments: list[str], environment: d
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "bin" / "installed").exists()
     assert not (tmp_path / "cache").exists()
-
-
-def test_help_of_fresh_names_every_variable() -> None:
-    code, said = run("bash", FRESH, "--help")
-    assert code == 0, said
-    used = set(re.findall(r"\$\{(FRESH_\w+|KPROXY_\w+)", FRESH.read_text()))
-    assert used <= set(re.findall(r"^  (\w+)  ", said, re.M))
 
 
 @pytest.mark.root
@@ -334,16 +296,6 @@ def test_a_full_disk_is_an_error_before_anything_is_done(tmp_path: Path, script:
         == f"vm: {told} in {tmp_path / 'cache/vm' if script == IMAGE else tmp_path}, and 12 MB are free"
     )
     assert list(tmp_path.glob("kproxy-vm.*")) == []
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [[], ["config"], ["config", "5"], ["config", "soon", "a"], ["config", "5", "a=1", "b"], ["config", "5", "a="]],
-)
-def test_bad_usage_of_nodes(arguments: list[str]) -> None:
-    code, said = run(sys.executable, NODES, *arguments)
-    assert code == 2, said
-    assert said.startswith("usage: nodes.py")
 
 
 def test_nodes_waits_for_the_server_and_then_gives_up(tmp_path: Path) -> None:

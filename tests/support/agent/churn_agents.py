@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -14,31 +13,26 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.agent.config.options import Settings
-from kproxy.agent.proxy.node import MetaProxier, NodeFamily
+from kproxy.agent.proxy.node import NodeFamily
 from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncFailed, SyncObserver
-from kproxy.agent.proxy.proxier import FamilyProxier
-from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.agent.run import Agent
 from kproxy.agent.sources.apiserver import NOT_HEADLESS, OURS, WITH_CLUSTER_IP, ApiSource
 from kproxy.api import EndpointSlice, KubeProxyConfiguration, Node, Service
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import DetectLocal, IPTables
 from kproxy.client import ENDPOINT_SLICES, SERVICES, RestClient
-from kproxy.linux.iptables.binaries import Iptables
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.iptables_host import HostFamily
 from kproxy.linux.sync.reconcile import describe, read_dump
-from kproxy.linux.sync.syncer import Syncer
 from kproxy.netfilter.hooks import Variant
-from kproxy.render import Features, RenderedTarget, Renderer, render_options
+from kproxy.render import Features, RenderedTarget, render_options
 from kproxy.services import IPFamily, ServiceState
 from kproxy.services.endpoints import Endpoint, endpoints_of_service, service_key_of
 from tests.support.agent.churn import NODE, Churn
 from tests.support.kernel.namespaces import fresh_namespace
-from tests.support.linux.fake import MemoryExecutor
 
 FIRST: Final = int(os.environ.get("KPROXY_CHURN_FIRST", "0"))
 SEEDS: Final = int(os.environ.get("KPROXY_CHURN_SEEDS", "2"))
@@ -181,43 +175,6 @@ class Cluster(msgspec.Struct, frozen=True):
 
 def _said(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
     return [msgspec.structs.replace(each, slice="") for each in endpoints]
-
-
-@contextlib.contextmanager
-def memory_proxy(client: RestClient, name: str, config: KubeProxyConfiguration, variant: Variant) -> Iterator[Proxy]:
-    """A proxy whose kernels are in memory; all else is that of `kproxy run`."""
-    proxy = Proxy(name, config, variant)
-    meta_proxier = MetaProxier(config, NODE)
-    members = []
-    for family in IPFamily:
-        host = HostFamily(
-            family, Namespace.current(), Iptables(family, variant, "", "", (1, 8, 9)), Features(), None,
-            ("mangle", "nat", "filter"), False, 5.0,
-        )  # fmt: skip
-        executor = MemoryExecutor(family, variant)
-        proxy.executors[family] = executor
-        syncer = Syncer(executor, ServiceState(family, NODE), Renderer(host.options(config, meta_proxier.target)))
-        periods = config.iptables.min_sync_period.seconds, config.iptables.sync_period.seconds
-        runner = BoundedFrequencyRunner(*periods, random.random)
-        proxier = FamilyProxier(family, syncer, lambda: None, runner, time.monotonic, proxy.recorder)
-        members.append(NodeFamily(host, proxier))
-    proxy.members = members
-    proxy.source = ApiSource(client, NODE, meta_proxier, meta_proxier.source_synced)
-    proxy.source.start()
-    meta_proxier.attach(members)
-    threads = [threading.Thread(target=member.proxier.run, daemon=True) for member in members]
-    for thread in threads:
-        thread.start()
-    try:
-        yield proxy
-    finally:
-        proxy.source.stop()
-        for member in members:
-            member.proxier.stop()
-        for thread in threads:
-            thread.join(30)
-        for member in members:
-            member.host.namespace.close()
 
 
 @contextlib.contextmanager

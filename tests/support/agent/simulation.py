@@ -8,7 +8,6 @@ clock. A seed and the proxy mode decide everything.
 from __future__ import annotations
 
 import json
-import random
 from collections import Counter
 from typing import Any
 
@@ -42,8 +41,8 @@ from kproxy.render import Features, RenderedTarget, Renderer, RenderOptions
 from kproxy.render.nftables.renderer import Renderer as TableRenderer
 from kproxy.services import IPFamily, ServiceState
 from tests.support.agent.kernel import FaultyKernel, FaultyTables
-from tests.support.agent.watcher import Watcher
-from tests.support.fakeapi.storage import KINDS, Json, Storage
+from tests.support.fakeapi.storage import KINDS, Json
+from tests.support.informer.watcher import FaultyServer, Watcher
 from tests.support.linux.nft_memory import NFT
 
 NODE = "node-0"
@@ -77,8 +76,8 @@ class Raising:
         self.failures += 1
 
 
-class World:
-    """See the module. `now` is the true time; clocks show `now + skew`, and jump."""
+class World(FaultyServer):
+    """See the module."""
 
     def __init__(
         self,
@@ -90,21 +89,14 @@ class World:
         rate: float = 0.12,
         pace: float = 1.0,
     ) -> None:
-        self.random = random.Random(seed)
-        self.now = self.skew = 0.0
-        self.faults_until, self.writes_until, self.rate, self.pace = faults_until, writes_until, rate, pace
-        self.faults: Counter[str] = Counter()
-        self.storage = Storage(version=self.random.choice((1, 100, 99_990)))
-        self.old_states: list[tuple[int, dict[tuple[str, str], Json]]] = []
-        self.server_generation = 0
-        self.streaming = self.random.choice(("yes", "refused", "ignored"))
+        super().__init__(seed, faults_until, writes_until, rate, pace)
         self.family = self.random.choice((IPFamily.IPV4, IPFamily.IPV4, IPFamily.IPV6))
         self.last_drift = 0.0
         options = ReflectorOptions(page_size=self.random.choice((2, 5, 500)), watch_list=self.random.random() < 0.7)
         self.services = Watcher(self, SERVICES, options)
         self.slices = Watcher(self, ENDPOINT_SLICES, options)
         self.nodes = Watcher(self, NODES, options)
-        self.watchers: tuple[Watcher[Any], ...] = (self.services, self.slices, self.nodes)
+        self.watchers = (self.services, self.slices, self.nodes)
         self.config = msgspec.structs.replace(CONFIG, mode=mode)
         self.kernel: FaultyKernel | FaultyTables
         self.observer = Raising(self)
@@ -112,34 +104,9 @@ class World:
         self.proxier = self._make_proxier()
         self._handlers()
         for _ in range(self.random.randrange(12)):
-            self._write()
-        self.next_write = 1.0
+            self.write()
         self.next_drift = self.random.uniform(5, 30)
         self.synced = False
-
-    @property
-    def clock(self) -> float:
-        return self.now + self.skew
-
-    def fault(self, *kinds: str) -> str:
-        """One of these faults, or "" for none."""
-        if self.now >= self.faults_until or self.random.random() >= self.rate:
-            return ""
-        kind = self.random.choice(kinds)
-        self.faults[kind] += 1
-        return kind
-
-    def disturb(self, kind: str) -> None:
-        """A fault of the world at large."""
-        if kind == "jump":
-            self.skew += self.random.choice((-3600.0, -5.0, 30.0, 600.0, 86400.0))
-        elif kind == "compact":
-            self.storage.compact()
-        elif kind == "restart":
-            self.storage.compact()
-            self.server_generation += 1
-            for watcher in self.watchers:
-                watcher.poke()
 
     def run(self, until: float) -> None:
         """Goes on until this time, or a little later."""
@@ -154,10 +121,6 @@ class World:
             proxier_wake = self.now + (1.0 if seconds is None else min(max(seconds, 0.001), 1.0))
             wakes = [watcher.wake for watcher in self.watchers]
             self._advance(max(self.now, min(*wakes, proxier_wake, self.now + 1.0)))
-
-    def in_step(self) -> bool:
-        """Whether every informer knows what the server has."""
-        return all(watcher.in_step() for watcher in self.watchers)
 
     def difference(self) -> Difference | TableDifference:
         """How the kernel differs from a fresh rendering of the server's state; false if it does not.
@@ -250,20 +213,15 @@ class World:
             assert self.kernel.restores == 0, "programmed before the caches had synced"
 
     def _advance(self, to: float) -> None:
-        while self.next_write <= to and self.next_write < self.writes_until:
-            self.now = max(self.now, self.next_write)
-            self._write()
-            self.next_write = self.now + self.random.expovariate(0.5 / self.pace)
-            for watcher in self.watchers:
-                watcher.poke()
+        self.write_until(to)
         if self.next_drift <= to and self.next_drift < self.faults_until:
             self.next_drift = to + self.random.uniform(5, 40)
             if self.kernel.drift():
                 self.last_drift = to
         self.now = max(self.now, to)
 
-    def _write(self) -> None:
-        self.old_states = [*self.old_states[-5:], (self.storage.version, dict(self.storage.objects))]
+    def write(self) -> None:
+        self.remember()
         what = self.random.random()
         if what < 0.45:
             self._write_slice()

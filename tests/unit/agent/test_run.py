@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import re
 import sys
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -235,29 +233,6 @@ def test_garbage_is_collected_though_nothing_syncs(monkeypatch: pytest.MonkeyPat
         finally:
             agent.stop("a test")
             thread.join(PATIENCE)
-
-
-def test_requests_are_counted_from_the_first_list_on() -> None:
-    def metrics() -> str:
-        with Namespace.named(namespace) as inside:
-            answer = inside.call(
-                lambda: urllib.request.urlopen("http://127.0.0.1:10249/metrics", timeout=PATIENCE).read()
-            )
-        return str(answer.decode())
-
-    with FakeApiServer() as api, fresh_namespace() as namespace:
-        run("ip", "link", "set", "lo", "up", namespace=namespace)
-        agent = Agent(settings(namespace, master=api.url, files=False), None, serve_status)
-        thread = threading.Thread(target=agent.run)
-        thread.start()
-        try:
-            eventually(lambda: agent.members and all(member.proxier.has_synced for member in agent.members))
-            found = re.search(r'rest_client_requests_total{code="200",host="[0-9.:]+",method="GET"} (\d+)', metrics())
-        finally:
-            agent.stop("a test")
-            thread.join(PATIENCE)
-    assert found is not None
-    assert int(found[1]) >= 3, "Services, EndpointSlices, Nodes"
 
 
 def test_a_configuration_that_changes_while_it_starts_ends_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

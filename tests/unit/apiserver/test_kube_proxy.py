@@ -156,23 +156,6 @@ def test_it_writes_events_and_nothing_else(proxy: Proxy, shared: Api) -> None:
     assert (status, refused["kind"], refused["reason"]) == (403, "Status", "Forbidden")
 
 
-def test_repeated_events_become_a_series(proxy: Proxy, shared: Api) -> None:
-    """The recorder patches its first event once the same happens again (client-go tools/events, event_recorder.go)."""
-    path = "/apis/events.k8s.io/v1/namespaces/default/events"
-    event = {
-        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"generateName": "n1.", "namespace": "default"},
-        "eventTime": "2026-01-02T03:04:05.000006Z", "reportingController": "kube-proxy", "reportingInstance": "n1",
-        "action": "Sync", "reason": "Failed", "regarding": {"kind": "Node", "name": "n1"}, "type": "Warning",
-    }  # fmt: skip
-    _, media, data = proxy("POST", path, encode_envelope(event))
-    name = (decode_envelope(data) if media == MEDIA_TYPE else json.loads(data))["metadata"]["name"]
-    series = {"count": 3, "lastObservedTime": "2026-01-02T03:05:05.000006Z"}
-    patch = json.dumps({"series": series}).encode()
-    status, _, data = proxy("PATCH", f"{path}/{name}", patch, "application/strategic-merge-patch+json")
-    assert status == 200, data
-    assert shared.ok("GET", f"{path}/{name}")["series"] == series
-
-
 def test_go_offers_http2_and_gets_http1(shared: Api) -> None:
     context = ssl.create_default_context(cafile=str(shared.server.ca))
     context.set_alpn_protocols(["h2", "http/1.1"])

@@ -62,13 +62,6 @@ def log_of(directory: Path) -> Path:
     return found
 
 
-def test_kill_loses_no_object_of_any_kind(tmp_path: Path) -> None:
-    with started(tmp_path) as server:
-        acknowledged = create_all(server, ordered())
-    with started(tmp_path) as server:
-        assert all(is_there(server, created) for created in acknowledged)
-
-
 def test_a_full_disk_refuses_writes_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     wanted = ordered()
     half = len(wanted) // 2

@@ -15,8 +15,6 @@ from kproxy.client import (
     ApiError,
     Call,
     CancelledError,
-    ClientConfig,
-    ConfigError,
     RestClient,
     TransportError,
     dynamic_resource,
@@ -248,10 +246,3 @@ def test_error_answers_of_others_than_the_server(client: RestClient, api: FakeAp
     with pytest.raises(ApiError) as error:
         client.get(SERVICES, "a")
     assert error.value.status.retry_after == 3.0
-
-
-def test_nothing_listens() -> None:
-    with pytest.raises(TransportError, match="refused"):
-        RestClient(ClientConfig(server="http://127.0.0.1:9")).list(SERVICES)
-    with pytest.raises(ConfigError, match="no http or https URL"):
-        RestClient(ClientConfig(server="ftp://x"))

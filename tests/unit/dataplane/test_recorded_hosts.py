@@ -16,7 +16,6 @@ from kproxy.cluster.rules import HostRules, RuleFile, read_ipsets, read_rule_fil
 from kproxy.dataplane import Host, Index, Outcome, make_packet, parse_endpoint, parse_host, trace
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
-from kproxy.netfilter.nftables.text import parse_nft, print_nft
 from tests.support import recorded_hosts
 from tests.support.recorded_hosts import HOSTS, SAVES, Question
 
@@ -41,19 +40,6 @@ def _host(host: str) -> Host:
     sets = read_ipsets(recorded_hosts.read(host, "ipset.save") or "", "ipset.save")
     found = parse_host(recorded_hosts.host_document(host))
     return Host(**{**{name: getattr(found, name) for name in found.__slots__}, "sets": sets})
-
-
-@pytest.mark.parametrize("host", [name for name in HOSTS if recorded_hosts.read(name, "ruleset.nft")])
-def test_nftables_text_is_read_and_printed(host: str) -> None:
-    """Handles or none, and printed again, it is the same rule set."""
-    text = recorded_hosts.read(host, "ruleset.nft") or ""
-    ruleset = parse_nft(text, "ruleset.nft")
-    assert sum(1 for _ in ruleset.rules()) >= 5
-    assert parse_nft(print_nft(ruleset), "printed") == ruleset
-    handles = recorded_hosts.read(host, "ruleset-handles.nft")
-    if handles is not None:
-        native = parse_nft(recorded_hosts.native_tables(host), "native")
-        assert parse_nft(handles, "ruleset-handles.nft") == native
 
 
 def _address(packet: Any, value: int | None) -> str:

@@ -34,16 +34,6 @@ def new() -> tuple[DeltaFIFO[Service], Store[Service]]:
     return DeltaFIFO(known), known
 
 
-def test_deltas_of_a_key_stay_together_in_the_order_of_the_first() -> None:
-    fifo, known = new()
-    fifo.add(service("a", 1))
-    fifo.add(service("b", 2))
-    fifo.update(service("a", 3))
-    fifo.delete(service("a", 4))
-    assert drain(fifo, known) == [("default/a", ["Added", "Updated", "Deleted"]), ("default/b", ["Added"])]
-    assert known.list_keys() == ["default/b"]
-
-
 def test_only_deletions_that_follow_each_other_are_compressed() -> None:
     fifo, _ = new()
     fifo.add(service("a", 1))
@@ -73,13 +63,6 @@ def test_a_relist_leaves_tombstones_for_what_is_gone() -> None:
     found: list[Delta[Service]] = []
     fifo.pop(lambda _key, deltas, _initial: found.extend(deltas))
     assert found == [Delta(DeltaType.DELETED, DeletedFinalStateUnknown("default/a", service("a", 3)))]
-
-
-def test_a_delete_of_the_unknown_is_left_out() -> None:
-    fifo, known = new()
-    fifo.delete(service("a"))
-    assert len(fifo) == 0
-    assert drain(fifo, known) == []
 
 
 def test_has_synced_after_the_first_list_is_popped() -> None:

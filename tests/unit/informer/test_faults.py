@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from tests.support.informer.simulation import STREAMING, Simulation
+from tests.support.informer.simulation import SERVICE, Simulation
 
-RUNS = 800
-CHUNKS = 16
+RUNS = 400
+CHUNKS = 8
 SETTLE = 420.0
 """Simulated seconds in which a run must be right after its last fault: a hang that began just before costs three
 minutes of silence, then at most a minute of back-off, a refused streaming list and a list."""
@@ -25,13 +25,14 @@ def test_every_run_ends_with_the_servers_state(chunk: int) -> None:
         run = Simulation(seed)
         run.run(run.faults_until)
         until = run.now + SETTLE
-        while run.now < until and not (run.settled and run.now > run.writes_until):
+        while run.now < until and not (run.in_step() and run.now > run.writes_until):
             run.run(run.now + 1.0)
-        assert run.settled, f"seed {seed}: not settled"
+        assert run.in_step(), f"seed {seed}: not settled"
         run.run(run.now + 1.0)
-        state = run.storage.keys(run.storage.history[0].kind) if run.storage.history else run.recorder.seen
-        assert run.recorder.seen == run.late.seen == state, f"seed {seed}: a handler has another picture"
-        assert max(run.requests.values()) <= REQUESTS_PER_MINUTE, f"seed {seed}: hot loop {run.requests}"
+        assert run.recorder.seen == run.late.seen == run.storage.keys(SERVICE), f"seed {seed}: another picture"
+        assert max(run.watcher.requests.values()) <= REQUESTS_PER_MINUTE, (
+            f"seed {seed}: hot loop {run.watcher.requests}"
+        )
         assert all(len(listener) == 0 for listener in run.informer.listeners)
 
 
@@ -44,19 +45,19 @@ def test_every_fault_occurs() -> None:
         faults += run.faults
         servers[run.streaming] += 1
     assert min(faults.values()) >= 20, faults
-    assert set(servers) == set(STREAMING)
+    assert set(servers) == set(Simulation.STREAMING)
 
 
 def test_a_server_that_only_fails_is_left_alone_between_tries() -> None:
     for seed in range(30):
-        run = Simulation(seed, faults_until=3600.0, fault_rate=1.0)
+        run = Simulation(seed, faults_until=3600.0, rate=1.0)
         run.run(3600.0)
-        assert max(run.requests.values()) <= REQUESTS_PER_MINUTE
-        assert sum(run.requests.values()) / 60 < 30, "on average a request every two seconds at most"
+        assert max(run.watcher.requests.values()) <= REQUESTS_PER_MINUTE
+        assert sum(run.watcher.requests.values()) / 60 < 30, "on average a request every two seconds at most"
 
 
 def test_memory_is_level_through_hours_of_faults() -> None:
-    run = Simulation(7, faults_until=1e9, writes_until=1e9, fault_rate=0.2)
+    run = Simulation(7, faults_until=1e9, writes_until=1e9, rate=0.2)
     tracemalloc.start()
     try:
         sizes = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -74,26 +73,6 @@ def test_the_first_list_takes_anything_and_the_watch_starts_at_its_version() -> 
     assert subject.next_action(0.0) == Read()
 
 
-def test_watch_timeouts_are_between_five_and_ten_minutes() -> None:
-    for chance in (0.0, 0.5, 0.999):
-        subject = Reflector(Sink(), itertools.repeat(chance).__next__, ReflectorOptions(watch_list=False))
-        subject.take_page(ListPage((), "10"), 0.0)
-        watch = subject.next_action(0.0)
-        assert isinstance(watch, WatchRequest)
-        assert 300 <= watch.timeout_seconds < 600
-
-
-def test_pages_are_put_together_at_the_version_of_the_first() -> None:
-    subject, sink = make(page_size=1)
-    subject.next_action(0.0)
-    subject.take_page(ListPage((service("a"),), "10", "token"), 0.0)
-    assert subject.next_action(0.0) == ListRequest("", 1, "token", 60.0)
-    assert sink.calls == []
-    subject.take_page(ListPage((service("b"),), "10"), 0.0)
-    assert sink.calls == [("replace", ["a", "b"])]
-    assert subject.last_sync_resource_version == "10"
-
-
 def test_an_expired_continue_token_leads_to_the_whole_list_at_once() -> None:
     subject, sink = make(page_size=1)
     subject.next_action(0.0)
@@ -138,14 +117,6 @@ def test_after_410_the_list_asks_for_nothing_older_and_if_refused_for_the_newest
     assert_waits(subject.next_action(5.8), 1.6)
 
 
-def test_410_as_the_answer_to_a_watch() -> None:
-    subject, _ = make()
-    subject.take_page(ListPage((), "10"), 0.0)
-    subject.next_action(0.0)
-    subject.fail(GONE, 0.0)
-    assert isinstance(subject.next_action(0.9), ListRequest)
-
-
 @pytest.mark.parametrize(("status", "wait"), [(LOST, 0.8), (TOO_MANY, 7.0)])
 def test_a_lost_connection_and_429_lead_to_a_watch_from_where_it_was(status: Status, wait: float) -> None:
     subject, _ = watching()
@@ -176,16 +147,6 @@ def test_a_streaming_list_that_falls_silent_is_a_failure() -> None:
     subject.stream_silent(10.0)
     assert subject.metrics.failures == 1
     assert isinstance(subject.next_action(10.0), ListRequest)
-
-
-def test_any_other_failure_of_a_watch_leads_to_a_list() -> None:
-    subject, _ = watching()
-    subject.fail(BROKEN, 5.0)
-    assert isinstance(subject.next_action(5.8), ListRequest)
-    subject, _ = watching()
-    subject.garbage("no JSON", 5.0)
-    assert isinstance(subject.next_action(5.8), ListRequest)
-    assert subject.last_failure == Status(0, message="no JSON")
 
 
 def test_retry_after_counts_up_to_five_minutes() -> None:
@@ -234,11 +195,6 @@ def test_a_list_older_than_what_is_known_is_asked_for_again() -> None:
     subject.take_page(ListPage((), "4"), 9.0)
     assert sink.calls[-1] == ("replace", []), "a server that was restored is believed"
     assert subject.last_sync_resource_version == "4"
-
-
-def test_versions_that_are_no_numbers_are_not_compared() -> None:
-    subject, _ = watching("opaque-9")
-    assert subject.take_event(WatchEvent(EventType.ADDED, service("b"), "opaque-1"), 1.0)
 
 
 def test_watches_that_end_early_do_not_loop() -> None:
@@ -314,14 +270,6 @@ def test_a_streaming_list_that_fails_otherwise_is_tried_again_after_ten_minutes(
     assert isinstance(again, WatchRequest)
     assert again.send_initial_events
     assert again.resource_version == "10"
-
-
-def test_an_unreachable_server_is_asked_for_a_streaming_list_again() -> None:
-    subject, _ = make(watch_list=True)
-    subject.next_action(0.0)
-    subject.fail(LOST, 0.0)
-    assert_waits(subject.next_action(0.0), 0.8)
-    assert isinstance(subject.next_action(0.8), WatchRequest)
 
 
 def test_a_version_too_large_for_a_streaming_list() -> None:

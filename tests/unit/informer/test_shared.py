@@ -12,7 +12,6 @@ from kproxy.informer import (
     DeletedFinalStateUnknown,
     Listener,
     Lister,
-    ResourceEventHandlerFuncs,
     SharedInformer,
     label_index_func,
     matching,
@@ -74,15 +73,6 @@ def test_handlers_are_called_and_the_first_list_is_marked() -> None:
     ]
 
 
-def test_a_handler_that_comes_late_gets_what_there_is() -> None:
-    subject, log = informer(), Log()
-    subject.replace([service("a", 1)])
-    listener = subject.add_listener(log)
-    subject.update(service("a", 2))
-    deliver(listener)
-    assert log.calls == ["add a initially", "update a 1>2"]
-
-
 def test_each_handler_has_its_own_queue() -> None:
     subject, quick, slow = informer(), Log(), Log()
     one, other = subject.add_listener(quick), subject.add_listener(slow)
@@ -109,15 +99,6 @@ def test_a_relist_without_news_notifies_nobody() -> None:
     subject.replace([service("a", 2)])
     deliver(listener)
     assert log.calls == ["add a initially", "update a 1>2"]
-
-
-def test_functions_make_a_handler() -> None:
-    seen: list[str] = []
-    handler = ResourceEventHandlerFuncs[Service](add=lambda item, initial: seen.append(item.metadata.name))
-    handler.on_add(service("a"), False)
-    handler.on_update(service("a"), service("a"))
-    handler.on_delete(service("a"))
-    assert seen == ["a"]
 
 
 def test_listers_read_by_name_namespace_and_labels() -> None:

@@ -12,27 +12,6 @@ from kproxy.informer.workqueue import Work
 ITEMS = st.sampled_from("abcd")
 
 
-def test_items_come_in_the_order_they_went_in_and_once() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    for item in "abab":
-        queue.add(item, 0.0)
-    assert len(queue) == 2
-    assert [queue.get(1.0), queue.get(1.0), queue.get(1.0)] == [Work("a"), Work("b"), None]
-
-
-def test_an_item_added_while_processed_comes_again_only_when_done() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    queue.add("a", 0.0)
-    assert queue.get(0.0) == Work("a")
-    queue.add("a", 1.0)
-    queue.add("a", 1.0)
-    assert queue.get(1.0) is None
-    queue.done("a", 2.0)
-    assert queue.get(2.0) == Work("a")
-    queue.done("a", 3.0)
-    assert queue.get(3.0) is None
-
-
 def test_of_several_delays_the_earliest_counts() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add_after("a", 10.0, 0.0)

@@ -250,3 +250,11 @@ def test_the_nodes_name() -> None:
     assert node_name(None, None, KubeProxyConfiguration())
     with pytest.raises(InputError):
         node_name("  ", None, config)
+
+
+def test_the_table() -> None:
+    assert len({flag.name for flag in FLAGS}) == len(FLAGS)
+    assert [flag.name for flag in FLAGS] == sorted(flag.name for flag in FLAGS)
+    fields = [flag.field for flag in FLAGS if flag.field]
+    assert len(set(fields)) == len(fields)
+    assert all(bool(flag.help) != bool(flag.no_effect) for flag in FLAGS), "either it counts, or it says why not"

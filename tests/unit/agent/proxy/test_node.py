@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from kproxy.agent.proxy.node import MetaProxier, NodeFamily, describe_changes
+from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.agent.status.health import TO_BE_DELETED_TAINT, node_eligible
@@ -80,22 +80,6 @@ class Subject:
         return self.kernels[IPFamily.IPV4].save(counters=False)
 
 
-def test_what_comes_before_the_proxiers_waits_for_them() -> None:
-    subject = Subject()
-    subject.meta_proxier.put_service("shop/web", make_service("web"))
-    subject.meta_proxier.put_slice("shop/web-1", make_slice(make_endpoint("10.244.0.5")))
-    subject.meta_proxier.put_service("shop/gone", make_service("gone"))
-    subject.meta_proxier.put_service("shop/gone", None)
-    subject.meta_proxier.put_node(make_node())
-    subject.meta_proxier.source_synced()
-    assert not subject.sync()
-    subject.meta_proxier.attach(subject.members)
-    assert subject.sync()
-    assert "10.244.0.5" in subject.nat()
-    assert "gone" not in subject.nat()
-    assert "-s 10.244.0.0/24" in subject.nat(), "the pod CIDR"
-
-
 @pytest.mark.parametrize("last", ["source", "members", "node"])
 def test_all_of_source_members_and_node_are_needed(last: str) -> None:
     subject = Subject()
@@ -119,29 +103,6 @@ def test_without_node_cidr_the_node_is_not_waited_for() -> None:
     subject.meta_proxier.attach(subject.members)
     subject.meta_proxier.source_synced()
     assert subject.sync()
-
-
-def test_pod_cidr_zone_and_addresses_are_followed_and_a_deleted_node_changes_nothing() -> None:
-    subject = Subject()
-    subject.meta_proxier.attach(subject.members)
-    subject.meta_proxier.put_node(make_node())
-    subject.meta_proxier.put_service("shop/web", make_service("web"))
-    endpoints = [make_endpoint(f"10.244.0.{index}", zones=(zone,)) for index, zone in ((5, "a"), (6, "b"))]
-    subject.meta_proxier.put_slice("shop/web-1", make_slice(*endpoints))
-    subject.meta_proxier.source_synced()
-    subject.sync()
-    assert "10.244.0.5" in subject.nat()
-    assert "10.244.0.6" not in subject.nat()
-    subject.meta_proxier.put_node(make_node(cidr="10.244.7.0/24", zone="b"))
-    subject.sync()
-    assert "10.244.0.5" not in subject.nat()
-    assert "10.244.0.6" in subject.nat()
-    assert "-s 10.244.7.0/24" in subject.nat()
-    before = subject.nat()
-    subject.meta_proxier.put_node(None)
-    subject.sync()
-    assert subject.nat() == before
-    assert subject.meta_proxier.node is not None
 
 
 class Life(NamedTuple):
@@ -251,17 +212,6 @@ def test_a_node_that_never_came_is_waited_for_and_one_that_left_is_not() -> None
     subject.meta_proxier.put_node(None)
     assert not subject.meta_proxier.waits_for_node
     assert subject.sync()
-
-
-def test_changes_of_a_node_in_words() -> None:
-    node = make_node()
-    assert describe_changes(None, node) == {
-        "labels": "topology.kubernetes.io/zone=a",
-        "podCIDRs": "10.244.0.0/24",
-        "addresses": "192.168.0.2",
-    }
-    assert describe_changes(node, msgspec.structs.replace(node, unschedulable=True)) == {}
-    assert describe_changes(node, make_node(cidr="")) == {"podCIDRs": "(none)"}
 
 
 def test_what_a_node_has_lost_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -114,19 +114,6 @@ def running(subject: Subject | None = None) -> Subject:
     return subject
 
 
-def test_nothing_is_written_before_it_is_enabled() -> None:
-    subject = Subject()
-    subject.proxier.inbox.put_service("shop/web", make_service("web"))
-    subject.advance(100.0)
-    assert not subject.kernel.texts
-    assert not subject.proxier.has_synced
-    subject.proxier.enable()
-    subject.advance(0.0)
-    assert subject.proxier.has_synced
-    assert subject.observer.done[0].report.full
-    assert subject.observer.done[0].service_changes == 1
-
-
 def test_a_change_writes_only_its_chains() -> None:
     subject = running()
     before = len(subject.kernel.texts)
@@ -195,24 +182,6 @@ def test_drift_is_told_from_a_change_that_comes_at_once() -> None:
     assert report.full
     assert list(map(str, report.touched)) == ["shop/web"]
     assert report.chains_written >= 3, "the new endpoint, the service, the old endpoint"
-
-
-@pytest.mark.parametrize("at", range(3, 8))
-def test_a_failure_loses_nothing(at: int) -> None:
-    kernel = Counting()
-    subject = Subject(Faulty(kernel, fail_at=at, error=refused))
-    subject.kernel = kernel
-    subject.proxier.inbox.put_service("shop/web", make_service("web"))
-    subject.put("10.244.0.5")
-    subject.proxier.enable()
-    for number in range(6):
-        subject.put(f"10.244.0.{number + 10}")
-        subject.advance(1.1)
-    subject.advance(10.0)
-    assert len(subject.observer.failures) == 1
-    assert any("10.244.0.15" in rule for rule in subject.nat())
-    assert not any("10.244.0.14" in rule for rule in subject.nat())
-    assert not subject.proxier.failing
 
 
 def test_a_bug_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:

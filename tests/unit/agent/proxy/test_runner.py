@@ -31,22 +31,6 @@ def wait_at(runner: BoundedFrequencyRunner, now: float) -> float:
     return action.seconds
 
 
-def test_nothing_runs_before_it_is_enabled() -> None:
-    runner = make()
-    runner.request()
-    runner.request_check()
-    assert runner.next_action(1e9) == Wait(None)
-    runner.enable()
-    assert runner.next_action(1e9) == Run(check=True)
-
-
-@pytest.mark.parametrize("now", [0.0, 12.5, -3600.0])
-def test_the_first_run_is_at_once_whatever_the_clock_says(now: float) -> None:
-    runner = make()
-    runner.enable()
-    assert isinstance(runner.next_action(now), Run)
-
-
 def test_a_request_waits_for_the_minimum_interval_and_many_are_one() -> None:
     runner = started()
     runner.request()
@@ -82,12 +66,6 @@ def test_busy_times_do_not_put_off_the_check() -> None:
             checks.append(now)
         runner.finished(run, True, now)
     assert checks == [130.0, 160.0, 190.0]
-
-
-def test_a_requested_check_is_one() -> None:
-    runner = started()
-    runner.request_check()
-    assert runner.next_action(101.0) == Run(check=True)
 
 
 def test_retries_back_off_check_and_start_over_after_a_success() -> None:
@@ -136,13 +114,6 @@ def test_waiting_for_the_lock_goes_on_as_soon_as_it_was_in_vain() -> None:
         assert runner.failing
         assert wait_at(runner, now) == pytest.approx(FIRST_RETRY * 1.1)
         now += FIRST_RETRY * 1.2
-
-
-def test_a_clock_that_goes_back_puts_nothing_off() -> None:
-    runner = started()
-    runner.request()
-    assert wait_at(runner, -3500.0) == pytest.approx(1.0)
-    assert isinstance(runner.next_action(-3499.0), Run)
 
 
 @given(st.lists(st.tuples(st.floats(0, 40), st.booleans(), st.booleans()), max_size=40))

@@ -171,13 +171,6 @@ def test_what_could_not_be_read_is_tried_again(tmp_path: Path, caplog: pytest.Lo
     assert caplog.records[-1].getMessage() == "manifests taken again"
 
 
-def test_a_chmod_counts(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("a")
-    before = signature([str(tmp_path)])
-    (tmp_path / "a.yaml").chmod(0o600)
-    assert signature([str(tmp_path)]) != before
-
-
 def test_a_replaced_file_of_the_same_size_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("a")
@@ -212,12 +205,6 @@ def test_a_configuration_that_changes(tmp_path: Path) -> None:
     assert not watch.changed(), "it may be about to be replaced"
     file.write_text("a: 2")
     assert watch.changed()
-
-
-def test_nothing_is_known_of_an_empty_source() -> None:
-    sink = Recorder()
-    FileSource([], "node-0", sink, lambda: None, Manifests()).put(Manifests())
-    assert sink.take() == []
 
 
 def test_service_cidrs_are_put(tmp_path: Path) -> None:

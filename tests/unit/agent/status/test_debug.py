@@ -345,31 +345,6 @@ def test_an_agent_shows_itself(namespace: tuple[str, Path]) -> None:
 
 
 @pytest.mark.root
-def test_an_agent_shows_itself_in_nftables_mode(namespace: tuple[str, Path]) -> None:
-    name, path = namespace
-    with running(name, path, "nftables"), Namespace.named(name) as inside:
-
-        def get(path: str, port: int = 10249) -> Reply:
-            return inside.call(ask, port, path)
-
-        eventually(lambda: get("/healthz", 10256).status == 200)
-        assert get("/proxyMode").body == "nftables"
-        families = parse_metrics(get("/metrics").body)
-        for kind in ("sync", "cleanup"):
-            counter = f"kubeproxy_sync_proxy_rules_nftables_{kind}_failures_total"
-            assert families[counter].samples == {
-                (counter, (("ip_family", family),)): "0" for family in ("IPv4", "IPv6")
-            }
-        assert not [metric for metric in families if "iptables" in metric]
-        rules = msgspec.json.decode(get("/debug/rules?o=json&family=4&service=lb").body)["families"][0]["rules"]
-        assert {rule["object"] for rule in rules} == {"chain", "rule", "element"}
-        for where in ("kernel", "wanted"):
-            trace = msgspec.json.decode(get(f"/debug/trace?service=lb&src=10.244.0.9:1&rules={where}").body)
-            assert {outcome["dst"] for outcome in trace["outcomes"]} == {"10.244.0.5:8080", "10.244.1.5:8080"}
-            assert all(step.get("provenance") for step in trace["outcomes"][0]["path"])
-
-
-@pytest.mark.root
 def test_an_agent_reads_its_node_for_collect(namespace: tuple[str, Path], tmp_path: Path) -> None:
     """From the node itself by its loopback address; from elsewhere with the token, and only with it."""
     name, path = namespace

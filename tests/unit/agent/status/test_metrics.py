@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed
-from kproxy.agent.status.metrics import Metrics, no_local_endpoints, parse_time
+from kproxy.agent.status.metrics import Metrics, no_local_endpoints
 from kproxy.api import load_manifests
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.namespace import Namespace
@@ -240,12 +240,6 @@ def test_network_programming_latency() -> None:
     assert family.buckets()[:4] == ["0", "0.25", "0.5", "1"]
     assert family.buckets()[-4:] == ["240", "270", "300", "+Inf"]
     assert len(family.buckets()) == 82
-
-
-def test_parse_time() -> None:
-    assert parse_time("2026-11-21T00:28:43.5Z") == datetime(2026, 11, 21, 0, 28, 43, 500000, UTC).timestamp()
-    assert parse_time("2026-11-21T01:28:43+01:00") == datetime(2026, 11, 21, 0, 28, 43, 0, UTC).timestamp()
-    assert parse_time("") is None
 
 
 def test_numbers_are_gos() -> None:

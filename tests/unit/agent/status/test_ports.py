@@ -15,15 +15,13 @@ import pytest
 
 from kproxy.agent.status.health import ProxyHealth
 from kproxy.agent.status.metrics import Metrics
-from kproxy.agent.status.ports import Pages, StatusPort, parse_address, serve
+from kproxy.agent.status.ports import Pages, StatusPort, serve
 from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
-from kproxy.errors import InputError
 from kproxy.httpd import server
 from kproxy.httpd.server import HttpServers, ListenError, Request, Response, Route, open_socket, text_response
 from kproxy.linux.namespace import Namespace
-from kproxy.services import IPFamily
 from tests.support.agent.recorded_http import ask, parse_metrics, recorded_reply
 from tests.support.waiting import PATIENCE, eventually
 
@@ -83,22 +81,6 @@ def test_answers_are_the_recorded_ones(ports: Ports, request_line: str) -> None:
     assert answer.headers["Content-Length"] == str(len(recorded.body))
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/livez"])
-def test_health_answers(ports: Ports, path: str) -> None:
-    recorded = recorded_reply(f"GET :10256{path}")
-    for family in IPFamily:
-        ports.health.updated(family)
-    answer = ask(ports.healthz, path)
-    assert (answer.status, answer.lasting_headers) == (200, recorded.lasting_headers)
-    mine, theirs = msgspec.json.decode(answer.body), msgspec.json.decode(recorded.body)
-    assert list(mine) == list(theirs)
-    assert list(mine["status"]) == list(theirs["status"])
-    ports.health.failed(IPFamily.IPV6, "refused")
-    assert ask(ports.healthz, path).status == 503
-    counted = parse_metrics(ports.metrics.text())[f"kubeproxy_proxy_{path[1:]}_total"].samples
-    assert {dict(labels)["code"]: value for (_, labels), value in counted.items()} == {"200": "1", "503": "1"}
-
-
 def test_metrics_page(ports: Ports) -> None:
     recorded = recorded_reply("GET :10249/metrics")
     answer = ask(ports.loopback, "/metrics")
@@ -133,14 +115,6 @@ def test_localhost_answers_whichever_family_it_means(ports: Ports, servers: Http
     for address in ("127.0.0.1", "::1"):
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((address, metrics.port), 5)
-
-
-def test_the_other_loopback_address_is_left_to_its_owner(ports: Ports, servers: HttpServers) -> None:
-    pages = Pages(ports.health, ports.metrics, "iptables", str)
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as theirs:
-        _, metrics = serve(servers, pages, "", f"127.0.0.1:{theirs.getsockname()[1]}", hard_fail=True)
-        assert metrics is not None
-        assert ask(metrics.port, "/proxyMode").body == "iptables"
 
 
 def test_a_request_as_a_handler_gets_it(ports: Ports) -> None:
@@ -305,14 +279,6 @@ def test_a_taken_port_is_tried_again(servers: HttpServers) -> None:
     served.close()
     with pytest.raises(ConnectionRefusedError):
         ask(int(address.rpartition(":")[2]), "/livez")
-
-
-def test_addresses() -> None:
-    assert parse_address("0.0.0.0:10256") == ("0.0.0.0", 10256)
-    assert parse_address("[::1]:10249") == ("::1", 10249)
-    for wrong in ("10249", "127.0.0.1:", "127.0.0.1:http", "1.2.3.4:70000"):
-        with pytest.raises(InputError):
-            parse_address(wrong)
 
 
 @pytest.mark.root

@@ -151,19 +151,6 @@ def test_a_taken_port_is_reported_once_and_tried_again(servers: HttpServers, cap
     assert ask(port, "/").headers["X-Load-Balancing-Endpoint-Weight"] == "2"
 
 
-def test_a_failed_port_that_is_wanted_no_longer_is_left_alone(servers: HttpServers) -> None:
-    server = local_server(servers)
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", free_port()))
-        other.listen()
-        port = int(other.getsockname()[1])
-        server.sync({"a/one": port}, {})
-        server.sync({}, {})
-        assert len(server.failed_ports) == 0
-    time.sleep(0.2)
-    assert refused(port)
-
-
 def test_two_services_with_one_port(servers: HttpServers, caplog: pytest.LogCaptureFixture) -> None:
     """An API server does not hand one port out twice; files may. The first by name is served, the other is told."""
     server, port = local_server(servers), free_port()
@@ -173,25 +160,6 @@ def test_two_services_with_one_port(servers: HttpServers, caplog: pytest.LogCapt
     assert [record.getMessage() for record in caplog.records] == ["two Services want one health-check node port"]
     server.sync({"b/two": port}, {"b/two": 1})
     assert '"name": "two"' in ask(port, "/").body
-
-
-def test_closing(servers: HttpServers) -> None:
-    server, port = local_server(servers), free_port()
-    server.sync({"a/one": port}, {})
-    server.close()
-    assert refused(port)
-
-
-def test_many_ports_need_one_thread(servers: HttpServers) -> None:
-    import threading
-
-    server = ServiceHealthServer(servers, lambda: True, lambda: ("127.0.0.1",))
-    before = threading.active_count()
-    ports = {f"a/s{number}": free_port() for number in range(50)}
-    server.sync(ports, dict.fromkeys(ports, 1))
-    assert len(server.open_ports) == len(set(ports.values()))
-    assert threading.active_count() - before <= 1
-    assert ask(ports["a/s49"], "/").status == 200
 
 
 @pytest.mark.root

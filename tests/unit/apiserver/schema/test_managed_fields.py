@@ -47,27 +47,6 @@ def _applied_by_client(api: Api, name: str, **data: str) -> Any:
     return api.ok("POST", f"{MAPS}?fieldManager=kubectl-client-side-apply", config)
 
 
-def test_from_client_side_to_server_side_apply(shared: Api) -> None:
-    """The requests of `kubectl apply --server-side` (kubectl/pkg/cmd/apply, client-go/util/csaupgrade)."""
-    _applied_by_client(shared, "moves", a="1", b="1")
-    status, value = _apply(shared, "moves", a="1")
-    assert status == 200
-    assert value["data"] == {"a": "1", "b": "1"}
-    entries = {each["manager"]: each for each in value["metadata"]["managedFields"]}
-    joined = {**entries["kubectl"], "fieldsV1": entries["kubectl-client-side-apply"]["fieldsV1"]}
-    patch = [
-        {"op": "replace", "path": "/metadata/managedFields", "value": [joined]},
-        {"op": "replace", "path": "/metadata/resourceVersion", "value": value["metadata"]["resourceVersion"]},
-    ]
-    moved = shared.ok("PATCH", f"{MAPS}/moves?fieldManager=kubectl", patch, JSON_PATCH)
-    assert list(_owners(moved)) == ["kubectl"]
-    assert moved["metadata"]["resourceVersion"] != value["metadata"]["resourceVersion"]
-    status, value = _apply(shared, "moves", a="1")
-    assert status == 200
-    assert value["data"] == {"a": "1"}
-    assert _owners(value) == {"kubectl": {"f:data": {"f:a": {}}}}
-
-
 def test_what_was_applied_on_the_client_side_is_no_conflict_for_kubectl(shared: Api) -> None:
     """lastappliedmanager.go: only kubectl, only what still is as the annotation says."""
     _applied_by_client(shared, "upgraded", a="1", b="1")

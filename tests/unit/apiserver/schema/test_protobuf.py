@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import string
-import struct
 from base64 import b64encode
 from datetime import datetime
 from functools import cache
@@ -104,16 +103,6 @@ def test_encoding_is_the_inverse_of_decoding(name: str, data: st.DataObject) -> 
     assert decode_message(encode_message(value, name), name) == value
 
 
-def test_inlined_structs() -> None:
-    value = {
-        "volumes": [{"name": "a", "configMap": {"name": "m", "optional": True}}, {"name": "b", "emptyDir": {}}],
-        "containers": [{"name": "c", "livenessProbe": {"httpGet": {"port": "web"}, "periodSeconds": 3}}],
-        "ephemeralContainers": [{"name": "e", "image": "i", "targetContainerName": "c"}],
-    }
-    name = "k8s.io.api.core.v1.PodSpec"
-    assert decode_message(encode_message(value, name), name) == value
-
-
 def test_the_wire_format() -> None:
     """Bytes worked out by hand from the protobuf encoding and generated.proto of k8s.io/api."""
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": [{"port": 300}]}}
@@ -170,60 +159,6 @@ def test_answers_say_the_same_as_json(shared: Api, path: str) -> None:
     response = shared.raw("GET", path, Accept=ACCEPT)
     assert response.headers["Content-Type"] == ACCEPT
     assert _as_go_decodes(decode_envelope(response.read())) == _as_go_decodes(shared("GET", path)[1])
-
-
-def test_writes_in_protobuf_answered_in_protobuf(shared: Api) -> None:
-    """What kube-proxy's event recorder sends when its clientConnection accepts nothing but protobuf."""
-    event = {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"name": "n.1", "namespace": "default"},
-        "eventTime": "2026-01-02T03:04:05.000006Z",
-        "reportingController": "kube-proxy",
-        "reportingInstance": "kube-proxy-n",
-        "action": "StartKubeProxy",
-        "reason": "Starting",
-        "regarding": {"kind": "Node", "name": "n", "uid": "n"},
-        "type": "Normal",
-    }
-    path = "/apis/events.k8s.io/v1/namespaces/default/events"
-    response = shared.raw("POST", path, encode_envelope(event), Content_Type=ACCEPT, Accept=ACCEPT)
-    assert response.status == 201
-    made = decode_envelope(response.read())
-    assert made["metadata"].pop("uid")
-    assert made["regarding"] == event["regarding"]
-    assert shared.ok("GET", f"{path}/n.1")["eventTime"] == event["eventTime"]
-
-
-def frames(data: bytes) -> list[tuple[str, dict[str, Any]]]:
-    """Type and object of each event of a protobuf watch."""
-    found = []
-    while data:
-        (length,) = struct.unpack(">I", data[:4])
-        frame, data = data[4 : 4 + length], data[4 + length :]
-        assert frame[:1] == b"\x0a"
-        kind, rest = frame[2 : 2 + frame[1]], frame[2 + frame[1] :]
-        start = rest.index(b"k8s\0")
-        assert len(rest) - start < (1 << 14), "one object"
-        found.append((kind.decode(), decode_envelope(rest[start:])))
-    return found
-
-
-def test_watches_are_framed(shared: Api) -> None:
-    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1"
-    for path in ("/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices"):
-        response = shared.raw("GET", f"{path}?{query}", Accept=ACCEPT)
-        assert response.headers["Content-Type"] == f"{ACCEPT};stream=watch"
-        events = frames(response.read())
-        assert [kind for kind, _ in events[:-1]] == ["ADDED"] * (len(events) - 1)
-        assert len(events) > 1
-        assert events[-1][0] == "BOOKMARK"
-        assert events[-1][1]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-        listed = shared.ok("GET", path)["items"]
-        seen = [_as_go_decodes(value) for _, value in events[:-1]]
-        assert [each["metadata"]["uid"] for each in seen] == [each["metadata"]["uid"] for each in listed]
-    response = shared.raw("GET", "/api/v1/services?watch=1&resourceVersion=1&timeoutSeconds=1", Accept=ACCEPT)
-    assert ("ADDED", "kubernetes") in [(kind, value["metadata"]["name"]) for kind, value in frames(response.read())]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from kproxy.dataplane import (
     RoutingRule,
     index_ruleset,
     make_packet,
-    parse_endpoint,
     parse_host,
     trace,
 )
@@ -44,39 +43,11 @@ def order(packet: object, text: str = TRACKED, variant: str | None = "legacy") -
     return [f"{step.hook}/{step.table}" for step in only(result).path]
 
 
-def test_forward() -> None:
-    assert order(NEW_PACKET) == [
-        "PREROUTING/raw", "PREROUTING/mangle", "PREROUTING/nat", "FORWARD/mangle", "FORWARD/filter",
-        "FORWARD/security", "POSTROUTING/mangle", "POSTROUTING/nat",
-    ]  # fmt: skip
-
-
 def test_without_connection_tracking_the_nat_table_is_not_walked() -> None:
     """As the kernel does: a rule of the nat table that only drops drops nothing."""
     assert not [each for each in order(HERE, ALL) if each.endswith("/nat")]
     assert fate("nat: -A PREROUTING -j DROP", HERE) == fate("", HERE)
     assert fate("nat: -A PREROUTING -j DROP\nraw: -A PREROUTING -m conntrack --ctstate NEW", HERE) != fate("", HERE)
-
-
-def test_input() -> None:
-    before = ["PREROUTING/raw", "PREROUTING/mangle", "PREROUTING/nat", "INPUT/mangle", "INPUT/filter"]
-    assert order(HERE) == [*before, "INPUT/security", "INPUT/nat"]
-    assert order(HERE, variant="nft") == [*before, "INPUT/nat", "INPUT/security"]
-
-
-def test_output() -> None:
-    assert order(OUT) == [
-        "OUTPUT/raw", "OUTPUT/mangle", "OUTPUT/nat", "OUTPUT/filter", "OUTPUT/security", "POSTROUTING/mangle",
-        "POSTROUTING/nat",
-    ]  # fmt: skip
-
-
-def test_to_itself() -> None:
-    itself = make_packet("192.0.2.10:4000", "192.0.2.10:80", origin="local")
-    assert order(itself) == [
-        "OUTPUT/raw", "OUTPUT/mangle", "OUTPUT/nat", "OUTPUT/filter", "OUTPUT/security", "POSTROUTING/mangle",
-        "POSTROUTING/nat", "PREROUTING/raw", "PREROUTING/mangle", "INPUT/mangle", "INPUT/filter", "INPUT/security",
-    ]  # fmt: skip
 
 
 def test_the_variant_decides_what_security_sees() -> None:
@@ -103,15 +74,6 @@ def test_variant_from_the_dump(comment: str, variant: str | None) -> None:
     assert index_ruleset(parse_save(dump, family=Family.IPV4)).variant == variant
 
 
-def test_output_is_routed_again_after_dnat() -> None:
-    text = """nat: -A OUTPUT -d 10.96.0.1 -j DNAT --to-destination 10.244.0.11
-              filter: -A OUTPUT -o cni0 -j DROP
-              filter: -A OUTPUT ! -o eth0 -j DROP
-              nat: -A POSTROUTING ! -o cni0 -j MASQUERADE"""
-    outcome = fate(text, OUT)  # OUTPUT goes on seeing the first interface
-    assert (outcome.verdict, outcome.packet.out_interface, outcome.masquerade) == ("ACCEPT", "cni0", False)
-
-
 def test_output_is_routed_again_after_a_mark() -> None:
     table = Route(Network.parse("0.0.0.0/0", Family.IPV4), "cni0", table="7")
     host = replace(NODE, routes=(*(NODE.routes or ()), table), rules=(RoutingRule("7", mark=Masked(1, 1)),))
@@ -130,13 +92,6 @@ def test_source_of_a_local_packet() -> None:
     assert fate("filter: -A OUTPUT", packet, Host()).src == "?"
     to_pod = make_packet(None, "[fd00:244::11]:80", origin="local")
     assert fate("filter: -A OUTPUT", to_pod).src == "fd00:244::1"
-
-
-def test_masquerade_on_the_way_to_itself() -> None:
-    packet = make_packet("10.244.0.1:4000", "192.0.2.10:80", origin="local")
-    assert fate("nat: -A POSTROUTING -j MASQUERADE", packet).src == "192.0.2.10:4000"
-    packet = make_packet("[fd00:244::1]:4000", "[2001:db8::10]:80", origin="local")
-    assert fate("nat: -A POSTROUTING -j MASQUERADE", packet).src == "[2001:db8::10]:4000"
 
 
 def with_sysctl(**values: int) -> Host:
@@ -174,17 +129,6 @@ def test_a_loopback_source_leaves_only_with_route_localnet() -> None:
     assert fate(text, packet).verdict == "DROP"
     assert fate(text, packet, with_sysctl(net__ipv4__conf__all__route_localnet=1)).verdict == "ACCEPT"
     assert fate(text, packet, SIMPLE).verdict == "INDETERMINATE"
-
-
-def test_ipv6_loopback_and_anycast() -> None:
-    assert fate("filter: -A INPUT", make_packet("[::1]:1", "[2001:db8::10]:80", in_interface="eth0")).verdict == "DROP"
-    anycast = make_packet("[2001:db8::7]:1", "[fd00:244::]:80", in_interface="eth0")
-    assert fate("filter: -A INPUT", anycast).via == "local"
-
-
-def test_ttl() -> None:
-    assert fate("filter: -A FORWARD", NEW_PACKET.replace(ttl=1)).verdict == "DROP"
-    assert fate("filter: -A FORWARD -m ttl --ttl-eq 63 -j DROP", NEW_PACKET.replace(ttl=64)).verdict == "DROP"
 
 
 def test_no_route() -> None:
@@ -249,7 +193,3 @@ def test_masquerade_of_what_stays_here() -> None:
 def test_multicast_is_not_modelled() -> None:
     packet = make_packet("198.51.100.7:1", "224.0.0.9:520", "udp", in_interface="eth0")
     assert fate("filter: -A INPUT", packet).verdict == "INDETERMINATE"
-
-
-def test_addresses_are_of_one_family() -> None:
-    assert parse_endpoint("[::1]:80") == (Family.IPV6, 1, 80)

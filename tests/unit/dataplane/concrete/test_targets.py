@@ -7,11 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from kproxy.dataplane import Connection, DataplaneError, Packet, make_packet, trace
+from kproxy.dataplane import DataplaneError, make_packet, trace
 from tests.support.dataplane.tools import NEW_PACKET, NODE, chances, fate, rules
-
-ALL = 0xFFFFFFFF
-UDP = make_packet("198.51.100.7:4000", "10.96.0.1:53", "udp", in_interface="eth0")
 
 
 @pytest.mark.parametrize(
@@ -45,62 +42,10 @@ def test_target_that_does_not_decide(target: str) -> None:
     assert [step.rule for step in outcome.path] == [1]
 
 
-@pytest.mark.parametrize(
-    ("targets", "packet", "mark", "known"),
-    [
-        (["MARK --set-xmark 0x4000/0x4000"], NEW_PACKET.replace(mark=1), 0x4001, ALL),
-        (["MARK --set-xmark 0x4000/0x0"], NEW_PACKET.replace(mark=0x4000), 0, ALL),
-        (["MARK --set-mark 0x5"], NEW_PACKET.replace(mark_known=0), 5, ALL),
-        (["MARK --set-xmark 0x4000/0x4000"], NEW_PACKET.replace(mark_known=0), 0x4000, 0x4000),
-        (["CONNMARK --set-xmark 0x7/0xf", "CONNMARK --restore-mark"], NEW_PACKET, 7, ALL),
-        (["CONNMARK --save-mark", "MARK --set-mark 0", "CONNMARK --restore-mark"], NEW_PACKET.replace(mark=9), 9, ALL),
-        (["CONNMARK --set-xmark 0x7", "CONNMARK --restore-mark --mask 0x3"], NEW_PACKET.replace(mark=8), 11, ALL),
-    ],
-)  # fmt: skip
-def test_marks(targets: list[str], packet: Packet, mark: int, known: int) -> None:
-    outcome = fate("\n".join(f"mangle: -A FORWARD -j {target}" for target in targets), packet)
-    assert (outcome.packet.mark, outcome.packet.mark_known) == (mark, known)
-
-
-@pytest.mark.parametrize(
-    ("target", "dst"),
-    [
-        ("DNAT --to-destination 10.244.0.11", "10.244.0.11:80"),
-        ("DNAT --to-destination 10.244.0.11:8080", "10.244.0.11:8080"),
-        ("DNAT --to-destination :8080", "10.96.0.1:8080"),
-        ("DNAT --to-destination 10.244.0.11:70-90", "10.244.0.11:80"),
-        ("DNAT --to-destination 10.244.0.11:90-99", "10.244.0.11:90"),
-        ("DNAT --to-destination 10.244.0.11:1000-1099/70", "10.244.0.11:1010"),
-        ("REDIRECT", "192.0.2.10:80"),
-        ("REDIRECT --to-ports 8080", "192.0.2.10:8080"),
-        ("NETMAP --to 10.244.1.0/24", "10.244.1.1:80"),
-    ],
-)
-def test_destination(target: str, dst: str) -> None:
-    outcome = fate(f"nat: -A PREROUTING -p tcp -j {target}")
-    assert (outcome.verdict, outcome.dst, outcome.dnat) == ("ACCEPT", dst, True)
-
-
 def test_an_address_of_a_range_is_a_matter_of_chance() -> None:
     text = "nat: -A PREROUTING -p tcp -j DNAT --to-destination 10.244.0.11-10.244.0.14:8080"
     found = chances(trace(rules(text), NODE, NEW_PACKET))
     assert found == {f"10.244.0.{number}:8080": Fraction(1, 4) for number in range(11, 15)}
-
-
-@pytest.mark.parametrize(
-    ("target", "src"),
-    [
-        ("MASQUERADE", "192.0.2.10:4000"),
-        ("MASQUERADE --to-ports 7000", "192.0.2.10:7000"),
-        ("MASQUERADE --random-fully", "192.0.2.10"),
-        ("SNAT --to-source 192.0.2.99", "192.0.2.99:4000"),
-        ("SNAT --to-source 192.0.2.99:1000-1010", "192.0.2.99"),
-        ("SNAT --to-source 192.0.2.99 --random", "192.0.2.99"),
-    ],
-)
-def test_source(target: str, src: str) -> None:
-    outcome = fate(f"nat: -A POSTROUTING -p tcp -j {target}")
-    assert (outcome.src, outcome.masquerade, outcome.snat, outcome.dnat) == (src, True, True, False)
 
 
 def test_masquerade_by_a_device_that_is_not_known() -> None:
@@ -126,26 +71,6 @@ def test_nat_where_no_kernel_takes_it_is_not_guessed_at(rule: str) -> None:
     assert outcome.reasons[0].endswith("outside of its hooks")
 
 
-def test_only_the_first_nat_rule_counts() -> None:
-    text = """nat: -A PREROUTING -j DNAT --to-destination 10.244.0.11
-              nat: -A PREROUTING -j DNAT --to-destination 10.244.0.12"""
-    assert fate(text).dst == "10.244.0.11:80"
-
-
-def test_nat_is_for_new_connections() -> None:
-    text = "nat: -A PREROUTING -j DNAT --to-destination 10.244.0.11"
-    for state in ("ESTABLISHED", "INVALID", "UNTRACKED"):
-        assert fate(text, connection=Connection(state)).dst == "10.96.0.1:80"
-
-
-def test_notrack() -> None:
-    text = """raw: -A PREROUTING -j CT --notrack
-              nat: -A PREROUTING -j DNAT --to-destination 10.244.0.11
-              filter: -A FORWARD -m conntrack ! --ctstate UNTRACKED -j DROP"""
-    outcome = fate(text)
-    assert (outcome.verdict, outcome.dst, outcome.connection) == ("ACCEPT", "10.96.0.1:80", None)
-
-
 def test_tproxy() -> None:
     text = "mangle: -A PREROUTING -p tcp -j TPROXY --on-port 1234 --tproxy-mark 0x1/0x1"
     assert fate(text).verdict == "DROP"  # with a socket, too, as no rule routes it to this host
@@ -155,30 +80,6 @@ def test_tproxy() -> None:
     here = make_packet("198.51.100.7:4000", "192.0.2.10:80", in_interface="eth0")
     assert fate(text, here).verdict == "INDETERMINATE"
     assert fate(text, here, listening).via == "local"
-
-
-def test_header_targets() -> None:
-    text = """mangle: -A PREROUTING -j TTL --ttl-inc 3
-              mangle: -A PREROUTING -j TOS --set-tos 0x10/0xff
-              filter: -A FORWARD -m ttl ! --ttl-eq 66 -j DROP
-              filter: -A FORWARD -m tos ! --tos 0x10/0xff -j DROP"""
-    assert fate(text, NEW_PACKET.replace(ttl=64, tos=0)).verdict == "ACCEPT"
-    assert fate("mangle: -A FORWARD -j DSCP --set-dscp 0x3f", NEW_PACKET.replace(tos=1)).packet.tos == 0xFD
-
-
-def test_jump_return_and_goto() -> None:
-    text = """filter: :A - [0:0]
-              filter: :B - [0:0]
-              filter: -A FORWARD -p tcp -j A
-              filter: -A FORWARD -j DROP
-              filter: -A A -p udp -j ACCEPT
-              filter: -A A -g B
-              filter: -A A -j ACCEPT
-              filter: -A B -p tcp -j RETURN"""
-    outcome = fate(text)
-    assert outcome.verdict == "DROP"
-    assert [(step.chain, step.rule) for step in outcome.path] == [("FORWARD", 1), ("A", 2), ("B", 1), ("FORWARD", 2)]
-    assert [(step.chain, step.rule) for step in fate(text, UDP).path] == [("FORWARD", 2)]
 
 
 def test_jumps_nested_deeper_than_can_be_followed_are_no_loop() -> None:

@@ -1,14 +1,18 @@
-"""One informer against a faulty server, in simulated time: a coroutine that says when it wants to go on.
+"""Informers against a faulty server, in simulated time.
 
-Unlike `tests.support.informer.simulation`, which drives one informer to its end, several of these share a world and a
-clock.
+A `Watcher` carries out what one informer asks for, through the real decoders: a coroutine that says when it wants to go
+on. Several share a `FaultyServer`, which has the objects and the clock. Until `faults_until` a seed makes it drop
+connections, cut events in half, send garbage, duplicates and old versions, answer 410, 429, 500 and 503, hang, forget
+its history, restart and serve stale lists; and it makes the clock jump. Nothing is slept through.
 """
 
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import Any, ClassVar, Final, Generic
 
 from kproxy.client.resources import Resource
 from kproxy.informer import ReflectorOptions, SharedInformer
@@ -16,9 +20,6 @@ from kproxy.informer.actions import ListRequest, Wait, WatchRequest
 from kproxy.informer.codec import LineReader, decode_status
 from kproxy.informer.objects import Status, T, WireError
 from tests.support.fakeapi.storage import KINDS, Json, Selectors, StatusError, Storage, bookmark
-
-if TYPE_CHECKING:
-    from tests.support.agent.simulation import World
 
 Steps = Generator[float, None, None]
 """Yields the simulated time at which it wants to go on."""
@@ -31,16 +32,90 @@ class DisconnectedError(Exception):
     """The connection is gone, or silent for longer than the client waits."""
 
 
-class Watcher(Generic[T]):
-    """`wake` is when it wants to go on; `poke` lets it go on at once if it waits for events."""
+class StreamEndError(Exception):
+    """The server ends a watch in good order."""
 
-    def __init__(self, world: World, resource: Resource[T], options: ReflectorOptions) -> None:
+
+class FaultyServer:
+    """`now` is the true time in seconds; clocks show `now + skew`, and jump. `writes_until` is when writes end.
+
+    `streaming` says how it takes sendInitialEvents: does it, answers 422, sends an ERROR event, or knows nothing of it.
+    """
+
+    STREAMING: ClassVar[tuple[str, ...]] = ("yes", "refused", "ignored")
+    STREAM_FAULTS: ClassVar[tuple[str, ...]] = ()
+    """Further faults of open watches."""
+
+    def __init__(self, seed: int, faults_until: float, writes_until: float, rate: float, pace: float = 1.0) -> None:
+        self.random = random.Random(seed)
+        self.now = self.skew = 0.0
+        self.faults_until, self.writes_until, self.rate, self.pace = faults_until, writes_until, rate, pace
+        self.faults: Counter[str] = Counter()
+        self.storage = Storage(version=self.random.choice((1, 100, 99_990)))
+        self.old_states: list[tuple[int, dict[tuple[str, str], Json]]] = []
+        self.server_generation = 0
+        self.streaming = self.random.choice(self.STREAMING)
+        self.watchers: tuple[Watcher[Any], ...] = ()
+        self.next_write = 1.0
+
+    @property
+    def clock(self) -> float:
+        """What clients take for the time."""
+        return self.now + self.skew
+
+    def fault(self, *kinds: str) -> str:
+        """One of these faults, or "" for none."""
+        if self.now >= self.faults_until or self.random.random() >= self.rate:
+            return ""
+        kind = self.random.choice(kinds)
+        self.faults[kind] += 1
+        return kind
+
+    def disturb(self, kind: str) -> None:
+        """A fault of the world at large."""
+        if kind == "jump":
+            self.skew += self.random.choice((-3600.0, -5.0, 30.0, 600.0, 86400.0))
+        elif kind == "compact":
+            self.storage.compact()
+        elif kind == "restart":
+            self.storage.compact()
+            self.server_generation += 1
+            for watcher in self.watchers:
+                watcher.poke()
+
+    def in_step(self) -> bool:
+        """Whether every informer knows what the server has."""
+        return all(watcher.in_step() for watcher in self.watchers)
+
+    def write(self) -> None:
+        """A change of the objects."""
+        raise NotImplementedError
+
+    def remember(self) -> None:
+        """Keeps the present state for stale lists."""
+        self.old_states = [*self.old_states[-5:], (self.storage.version, dict(self.storage.objects))]
+
+    def write_until(self, to: float) -> None:
+        """The writes that are due up to a time."""
+        while self.next_write <= to and self.next_write < self.writes_until:
+            self.now = max(self.now, self.next_write)
+            self.write()
+            self.next_write = self.now + self.random.expovariate(0.5 / self.pace)
+            for watcher in self.watchers:
+                watcher.poke()
+
+
+class Watcher(Generic[T]):
+    """`wake` is when it wants to go on; `poke` lets it go on at once if it waits for events. `requests` counts requests
+    by minute, but for further pages."""
+
+    def __init__(self, world: FaultyServer, resource: Resource[T], options: ReflectorOptions) -> None:
         self.world = world
         self.resource = resource
         self.kind = next(kind for kind in KINDS if kind.qualified == resource.qualified)
         self.informer: SharedInformer[T] = SharedInformer(world.random.random, options=options)
         self.wake = 0.0
-        self.requests: dict[int, int] = {}
+        self.requests: Counter[int] = Counter()
         self._options = options
         self._idle = False
         self._steps = self._run()
@@ -67,14 +142,14 @@ class Watcher(Generic[T]):
                 case Wait(seconds):
                     yield self.world.now + min(max(seconds, 0.001), 5.0)
                 case ListRequest() as request:
+                    self.requests[int(self.world.now // 60)] += not request.continue_token
                     yield from self._asked(self._list(request))
                 case WatchRequest() as request:
+                    self.requests[int(self.world.now // 60)] += 1
                     yield from self._asked(self._watch(request))
 
     def _asked(self, steps: Steps) -> Steps:
         """Carries out a request, and reports how it failed if it did."""
-        minute = int(self.world.now // 60)
-        self.requests[minute] = self.requests.get(minute, 0) + 1
         reflector = self.informer.reflector
         yield self.world.now + LATENCY
         try:
@@ -85,6 +160,8 @@ class Watcher(Generic[T]):
             reflector.fail(status, self.world.clock)
         except DisconnectedError:
             reflector.fail(Status(0, message="connection lost"), self.world.clock)
+        except StreamEndError:
+            reflector.stream_closed(self.world.clock)
         except WireError as error:
             reflector.garbage(str(error), self.world.clock)
 
@@ -171,6 +248,9 @@ class Watcher(Generic[T]):
         plain = not request.send_initial_events or streaming == "ignored"
         if request.send_initial_events and streaming == "refused":
             raise StatusError(422, "Invalid", "sendInitialEvents is forbidden")
+        if request.send_initial_events and streaming == "broken":
+            error = StatusError(500, "InternalError", "the required storage feature RequestWatchProgress is disabled")
+            return [_line({"type": "ERROR", "object": error.body})], storage.version
         if plain and request.resource_version not in ("", "0"):
             return [], int(request.resource_version)
         queue = [_line(event) for event in storage.initial(self.kind, "", Selectors())]
@@ -189,10 +269,13 @@ class Watcher(Generic[T]):
         """What comes of a piece; None: silence."""
         world = self.world
         cut = world.random.randrange(len(piece))
-        kind = world.fault("dropped", "half", "garbage", "duplicate", "old", "410", "500", "hang", "jump", "compact")
+        kinds = ("dropped", "half", "garbage", "duplicate", "old", "410", "500", "hang", "jump", "compact")
+        kind = world.fault(*kinds, *world.STREAM_FAULTS)
         match kind:
             case "dropped":
                 raise DisconnectedError
+            case "end":
+                raise StreamEndError
             case "half":
                 yield piece[:cut]
                 reader.close()
@@ -207,7 +290,7 @@ class Watcher(Generic[T]):
                 yield world.random.choice(history[-3:]) + piece
             case "old" if history:
                 yield piece + history[0]
-            case "410" | "500":
+            case "410" | "429" | "500":
                 status = StatusError(int(kind), REASONS[kind], f"fault {kind}")
                 yield _line({"type": "ERROR", "object": status.body})
             case _:
