@@ -14,8 +14,8 @@ import msgspec
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES
 from kproxy.client import ApiError, RestClient, TransportError
 from kproxy.lab.errors import LabError, LabInputError, NoSuchPodError
-from kproxy.lab.kubelet.echo import Port
 from kproxy.lab.kubelet.podspec import pod_ports
+from kproxy.lab.kubelet.servers import Port
 from kproxy.lab.lifecycle import processes
 from kproxy.lab.lifecycle.node_processes import NODE_KINDS
 from kproxy.lab.lifecycle.objects import lab_client

@@ -12,7 +12,7 @@ import msgspec
 from kproxy.cluster.journey.path import ANSWERED, LOST, REFUSED, UNREACHABLE
 from kproxy.family import host_of
 from kproxy.lab.cluster import Value
-from kproxy.lab.kubelet.echo import SCTP, kernel_has_sctp
+from kproxy.lab.kubelet.servers import SCTP, kernel_has_sctp
 from kproxy.linux.namespace import Namespace
 
 _KINDS: Final = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM, "SCTP": socket.SOCK_STREAM}

@@ -14,20 +14,22 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 import time
 from collections.abc import Collection
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from kproxy.client import ApiError, RestClient, SharedInformerFactory
-from kproxy.lab.dns.server import DnsServers
+from kproxy.client import ApiError, BlockingWorkQueue, RestClient, SharedInformerFactory, TransportError
+from kproxy.informer import DeletedFinalStateUnknown, Unstructured
+from kproxy.informer.ratelimit import ItemExponentialFailureRateLimiter
+from kproxy.lab.dns.server import PORTS, Dns, InformedObjects
 from kproxy.lab.errors import LabError
 from kproxy.lab.events import WARNING, Recorder
 from kproxy.lab.kubelet.cni import NetworkList, PluginError
-from kproxy.lab.kubelet.echo import EchoServers, Identity
+from kproxy.lab.kubelet.echo import Echo
 from kproxy.lab.kubelet.environment import not_given
 from kproxy.lab.kubelet.logs import PodLogs
 from kproxy.lab.kubelet.podspec import (
@@ -44,10 +46,10 @@ from kproxy.lab.kubelet.podspec import (
 )
 from kproxy.lab.kubelet.probes import Prober
 from kproxy.lab.kubelet.sandboxes import Sandbox, Sandboxes
+from kproxy.lab.kubelet.servers import PodServers, Program
 from kproxy.lab.kubelet.status import pod_status, same_status
 from kproxy.lab.kubelet.streaming import RunningPod, Streams
 from kproxy.lab.kubelet.tasks import Tasks
-from kproxy.lab.kubelet.workers import ObjectHandler, Workers
 from kproxy.lab.resources import (
     FAILED,
     PODS,
@@ -65,30 +67,30 @@ from kproxy.linux.errors import LinuxError
 log = logging.getLogger(__name__)
 
 
-class Kubelet(Workers):
-    """Makes, watches and ends the pods of one node."""
+_WORKERS: Final = 4
 
-    workers = 4
+
+class Kubelet:
+    """Makes, watches and ends the pods of one node.
+
+    client-go's pattern: changes come as keys, never as differences; a worker reads what is known when it comes to the
+    key, and a failure puts the key back with a growing delay.
+    """
 
     def __init__(
-        self,
-        client: RestClient,
-        factory: SharedInformerFactory,
-        spec: LabSpec,
-        plan: NodePlan,
-        network: NetworkList,
-        directory: Path,
+        self, client: RestClient, spec: LabSpec, plan: NodePlan, network: NetworkList, directory: Path
     ) -> None:
-        super().__init__()
         self.client = client
         self.recorder = Recorder(client, "kubelet", plan.name)
         self._families = spec.families
         self._plan = plan
-        self.servers = EchoServers()
-        self._prober = Prober(self._probed, self._say_of)
+        # Failures come back within the second at first: a lab is looked at while it works.
+        self._queue: BlockingWorkQueue[str] = BlockingWorkQueue(ItemExponentialFailureRateLimiter(0.01, 30.0))
+        self.servers = PodServers(self._probed)
+        self._prober = Prober(self.servers.loop, self._probed, self._say_of)
         self._logs = PodLogs()
         self.tasks = Tasks(self._probed, self._logs)
-        self.dns = DnsServers(client, self._probed)
+        self._names = InformedObjects(client)
         self.sandboxes = Sandboxes(spec, plan, network, directory)
         self.streams = Streams(directory, self._find, self._logs)
         self._started: dict[str, str] = {}
@@ -100,11 +102,55 @@ class Kubelet(Workers):
         """Pods that have come to their end by themselves; their informer may still show them running."""
         self._killing: set[str] = set()
         """Pods of which it was said that they are stopped."""
-        self._pods = factory.informer(PODS, field_selector=f"spec.nodeName={plan.name}")
+        self._factory = SharedInformerFactory(client)
+        self._pods = self._factory.informer(PODS, field_selector=f"spec.nodeName={plan.name}")
+        self._pods.add_event_handler(self)
 
-    def watch(self) -> None:
-        """Follows the node's pods."""
-        self._pods.add_event_handler(ObjectHandler(lambda pod: self.queue.add(_work_key(pod))))
+    # --- the work queue ---
+
+    def on_add(self, item: Unstructured, is_in_initial_list: bool) -> None:
+        self._queue.add(_work_key(item.raw))
+
+    def on_update(self, old: Unstructured, new: Unstructured) -> None:
+        self._queue.add(_work_key(old.raw))
+        self._queue.add(_work_key(new.raw))
+
+    def on_delete(self, item: Unstructured | DeletedFinalStateUnknown[Unstructured]) -> None:
+        last = item.object if isinstance(item, DeletedFinalStateUnknown) else item
+        if last is not None:
+            self._queue.add(_work_key(last.raw))
+
+    def start(self) -> None:
+        """Follows the node's pods, and begins to work."""
+        self._factory.start()
+        self._factory.wait_for_cache_sync()
+        # Sandboxes whose pods went while no kubelet ran.
+        there = {item.metadata.uid for item in self._pods.indexer.list()}
+        for item in self.sandboxes.list():
+            if item.uid not in there:
+                self._queue.add(f"{item.uid}|{item.key}")
+        for number in range(_WORKERS):
+            threading.Thread(target=self._work, name=f"kubelet-{number}", daemon=True).start()
+
+    def _work(self) -> None:
+        while (work := self._queue.get()) is not None:
+            key = work.item
+            try:
+                again = self._sync(key)
+            except (ApiError, TransportError) as error:
+                # A conflict means that the object has changed: its event brings the key back, but not always sooner.
+                if not (isinstance(error, ApiError) and error.code in (404, 409)):
+                    log.warning("%s: %s", key, error)
+                self._queue.add_rate_limited(key)
+            except Exception:
+                log.exception("%s", key)
+                self._queue.add_rate_limited(key)
+            else:
+                self._queue.forget(key)
+                if again is not None:
+                    self._queue.add_after(key, again)
+            finally:
+                self._queue.done(key)
 
     def _find(self, uid: str) -> RunningPod | None:
         """A pod of this node that has its namespace, or had it until it ended."""
@@ -120,18 +166,12 @@ class Kubelet(Workers):
         return RunningPod(found.raw, netns, self._runs(uid), self.sandboxes.files(uid))
 
     def _runs(self, uid: str) -> bool:
-        return self.servers.is_serving(uid) or self.tasks.is_running(uid) or self.dns.is_serving(uid)
-
-    def collect(self) -> None:
-        """Takes away sandboxes whose pods went while the kubelet did not run. After the informer has synced."""
-        there = {item.metadata.uid for item in self._pods.indexer.list()}
-        for item in self.sandboxes.list():
-            if item.uid not in there:
-                self.queue.add(f"{item.uid}|{item.key}")
+        return self.servers.is_serving(uid) or self.tasks.is_running(uid)
 
     # --- one pod ---
 
-    def sync(self, key: str) -> float | None:
+    def _sync(self, key: str) -> float | None:
+        """Brings a pod to what its object says; a number asks for the same again after so many seconds."""
         uid, _, name = key.partition("|")
         found = self._pods.indexer.get_by_key(name)
         pod = found.raw if found is not None and found.metadata.uid == uid else None
@@ -187,30 +227,30 @@ class Kubelet(Workers):
     def _run(self, pod: Object, sandbox: Sandbox, failed: bool) -> None:
         """Starts the servers of a pod, or stops those of one that `lab fail` has crashed."""
         uid = sandbox.uid
-        serves = self.servers.is_serving(uid) or self.dns.listens(uid)
+        serves = self.servers.listens(uid)
         if failed and serves:
             self._crash(pod, uid)
         if failed or serves:
             return
-        meta = pod["metadata"]
+        meta, ports = pod["metadata"], PORTS if serves_dns(pod) else pod_ports(pod)
 
         def said(protocol: str, peer: str, local: str, data: bytes) -> None:
             text = data[:200].decode(errors="replace").rstrip()
             port = int(local.rpartition(":")[2])
             self._logs.add(uid, port, f"{protocol} {peer} to {local}: {text}", time.time())
 
-        identity = Identity(meta["name"], meta["namespace"], self._plan.name, said)
+        program: Program
+        if serves_dns(pod):
+            program = Dns(self._names, lambda text: self._logs.add(uid, 0, text, time.time()))
+        else:
+            program = Echo(meta["name"], meta["namespace"], self._plan.name, said)
         try:
-            if serves_dns(pod):
-                said_by_dns = partial(self._log_dns, uid)
-                self.dns.start(uid, sandbox.netns, self._families, said_by_dns)
-            else:
-                self.servers.start(uid, sandbox.netns, identity, pod_ports(pod), self._families)
+            self.servers.start(uid, sandbox.netns, program, ports, self._families)
         except (OSError, LinuxError) as error:
             for _name, part in event_parts(pod):
                 self.recorder.event(pod, "Pod", "Failed", f"Error: {error}", type=WARNING, part=part)
             raise LabError(f"pod {sandbox.key}: its ports cannot be served: {error}") from error
-        for port in pod_ports(pod):
+        for port in ports:
             self._logs.add(uid, port.number, f"serving {port.protocol} {port.number}", time.time())
         self._logs.add(uid, 0, f"pod {meta['name']} on {self._plan.name}", time.time())
         self._say_left_out(
@@ -224,14 +264,10 @@ class Kubelet(Workers):
     def _crash(self, pod: Object, uid: str) -> None:
         self._prober.stop(uid)
         self.servers.stop(uid)
-        self.dns.stop(uid)
         self._restarts[uid] = self._restarts.get(uid, 0) + 1
         for name, part in event_parts(pod):
             text = f"Back-off restarting failed container {name} in pod {pod_words(pod)}"
             self.recorder.event(pod, "Pod", "BackOff", text, type=WARNING, part=part)
-
-    def _log_dns(self, uid: str, text: str) -> None:
-        self._logs.add(uid, 0, text, time.time())
 
     def _say_started(self, pod: Object, names: Collection[str]) -> None:
         """What a kubelet says of containers that it starts and whose images it has: here every image is as good."""
@@ -259,7 +295,7 @@ class Kubelet(Workers):
     def _probed(self, uid: str) -> None:
         sandbox = self.sandboxes.get(uid)
         if sandbox is not None:
-            self.queue.add(f"{uid}|{sandbox.key}")
+            self._queue.add(f"{uid}|{sandbox.key}")
 
     def _report(self, pod: Object, sandbox: Sandbox | None, problem: str) -> str:
         """Writes the pod's status if it has changed; the phase."""
@@ -326,7 +362,6 @@ class Kubelet(Workers):
         self._prober.stop(uid)
         self.servers.stop(uid)
         self.tasks.forget(uid)
-        self.dns.stop(uid)
         self.streams.end(uid)
         if self.sandboxes.get(uid) is None:
             return

@@ -7,11 +7,10 @@ import platform
 import signal
 import threading
 import time
-from pathlib import Path
 from typing import Final
 
 from kproxy import __version__
-from kproxy.client import ApiError, RestClient, SharedInformerFactory, TransportError, load_client_config
+from kproxy.client import ApiError, RestClient, TransportError, load_client_config
 from kproxy.cni.install import CONFLIST
 from kproxy.lab.errors import LabError
 from kproxy.lab.events import Recorder
@@ -48,17 +47,12 @@ def run_kubelet(lab: LabDirectory, spec: LabSpec, node: str) -> None:
     directory = lab.node(node)
     network = NetworkList.load(directory / "net.d" / CONFLIST)
     client = RestClient(load_client_config(str(lab.node_kubeconfig)))
-    factory = SharedInformerFactory(client)
-    kubelet = Kubelet(client, factory, spec, plan, network, Path(directory))
-    threading.Thread(target=kubelet.servers.run, name="echo", daemon=True).start()
+    kubelet = Kubelet(client, spec, plan, network, directory)
+    threading.Thread(target=kubelet.servers.run, name="servers", daemon=True).start()
     threading.Thread(target=kubelet.streams.run, name="streams", daemon=True).start()
     keeper = NodeKeeper(client, plan, network)
     keeper.register()
     threading.Thread(target=keeper.run, name="node-status", daemon=True).start()
-    kubelet.watch()
-    factory.start()
-    factory.wait_for_cache_sync()
-    kubelet.collect()
     kubelet.start()
     signal.pause()
 

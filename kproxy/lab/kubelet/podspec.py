@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kproxy.lab.kubelet.echo import Port
+from kproxy.lab.kubelet.servers import Port
 from kproxy.lab.resources import DNS, SERVES, Json, Object, controller_of
 
 DEFAULT_PORTS: Final = (Port(80), Port(8080), Port(80, "UDP"), Port(8080, "UDP"))

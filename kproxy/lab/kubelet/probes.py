@@ -1,4 +1,4 @@
-"""Executing readiness probes, as the kubelet's prober does: one worker per container that has one.
+"""Executing readiness probes, as the kubelet's prober does: one task per container that has one.
 
 A container that has none is ready when it runs. One that has is not ready until its probe has succeeded
 `successThreshold` times in a row; `failureThreshold` failures in a row take that back. `httpGet` and `tcpSocket` go
@@ -10,15 +10,14 @@ kubernetes/kubernetes pkg/kubelet/prober; defaults are those of core/v1's Probe.
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import json
 import logging
 import os
 import re
-import socket
 import ssl
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Final
 
 import msgspec
@@ -33,8 +32,6 @@ _FAST: Final = 0.2
 """Seconds between the first attempts of a container that has never been ready, if its period is longer: whoever looks
 at a lab waits for it."""
 _FAST_ATTEMPTS: Final = 10
-_MAX_STATUS: Final = 1 << 16
-"""Octets of a status line."""
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -85,18 +82,24 @@ def _port(container: Object, port: object) -> int:
     return next((int(item["containerPort"]) for item in named), 0)
 
 
-def run_probe(probe: Probe, address: str) -> str:
+async def run_probe(probe: Probe, address: str) -> str:
     """Executes a probe of a pod with this address once: "" if it succeeded, else why not, in a kubelet's words, which
     are those of Go's net."""
     where = join_host_port(probe.host or address, probe.port)
+    path = probe.path if probe.path.startswith("/") else f"/{probe.path}"
     is_http = probe.kind == "httpGet"
-    asked = f'Get "{"https" if probe.tls else "http"}://{where}{_path(probe)}": ' if is_http else ""
+    asked = f'Get "{"https" if probe.tls else "http"}://{where}{path}": ' if is_http else ""
+    # The kubelet does not verify certificates either.
+    context = ssl._create_unverified_context() if probe.tls else None
     try:
-        if is_http:
-            problem = _http_get(probe, probe.host or address, where)
-            return problem and (problem if problem.startswith("HTTP") else f"{asked}{problem}")
-        socket.create_connection((probe.host or address, probe.port), probe.timeout).close()
-        return ""
+        request = _request(probe, path, where)
+        async with asyncio.timeout(probe.timeout):
+            reader, writer = await asyncio.open_connection(probe.host or address, probe.port, ssl=context)
+            try:
+                writer.write(request)
+                return _judge(await reader.readline(), asked) if is_http else ""
+            finally:
+                writer.transport.abort()
     except TimeoutError:
         late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
         return f"{asked}{late}" if is_http else f"dial tcp {where}: i/o timeout"
@@ -107,35 +110,25 @@ def run_probe(probe: Probe, address: str) -> str:
         )
 
 
-def _path(probe: Probe) -> str:
-    return probe.path if probe.path.startswith("/") else f"/{probe.path}"
-
-
-def _http_get(probe: Probe, host: str, where: str) -> str:
-    """One GET. Only the status line of the answer matters, so this is all of HTTP that is needed."""
-    fields = {"Host": where, "User-Agent": "kube-probe/kproxy-lab", "Connection": "close"}
-    lines = [
-        f"GET {_path(probe)} HTTP/1.1",
-        *(f"{name}: {value}" for name, value in (fields | dict(probe.headers)).items()),
-    ]
+def _request(probe: Probe, path: str, where: str) -> bytes:
+    """What is sent: of HTTP only this is needed. Raises ValueError: it would be something else."""
+    if probe.kind != "httpGet":
+        return b""
+    fields = {"Host": where, "User-Agent": "kube-probe/kproxy-lab", "Connection": "close", **dict(probe.headers)}
+    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
     if any(character in line for line in lines for character in "\r\n"):
         raise ValueError("a line break in path or headers")
-    with contextlib.ExitStack() as stack:
-        connection = stack.enter_context(socket.create_connection((host, probe.port), probe.timeout))
-        if probe.tls:
-            # The kubelet skips the certificate's verification, too.
-            connection = stack.enter_context(ssl._create_unverified_context().wrap_socket(connection))
-        connection.sendall("\r\n".join([*lines, "", ""]).encode())
-        answer = b""
-        while b"\n" not in answer and len(answer) < _MAX_STATUS and (more := connection.recv(4096)):
-            answer += more
-    found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _judge(line: bytes, asked: str) -> str:
+    """What is wrong with the first line of an answer."""
+    found = re.match(rb"HTTP/1\.[01] (\d{3})", line)
     if found is None:
-        line = answer.partition(b"\n")[0].rstrip()[:80].decode(errors="replace")
-        broken = f"net/http: HTTP/1.x transport connection broken: malformed HTTP response {json.dumps(line)}"
-        return broken if answer else "EOF"
-    status = int(found[1])
-    return "" if 200 <= status < 400 else f"HTTP probe failed with statuscode: {status}"
+        shown = json.dumps(line.rstrip()[:80].decode(errors="replace"))
+        broken = f"net/http: HTTP/1.x transport connection broken: malformed HTTP response {shown}"
+        return f"{asked}{broken if line else 'EOF'}"
+    return "" if 200 <= int(found[1]) < 400 else f"HTTP probe failed with statuscode: {int(found[1])}"
 
 
 class Count:
@@ -160,20 +153,19 @@ Say = Callable[[str, str, str, str, str], None]
 
 
 class Prober:
-    """The probes of a node's pods; `changed(uid)` is called when a pod's readiness may have, `say` for every probe that
-    fails, and once for each that is not executed."""
+    """The probes of a node's pods, in an event loop that another thread runs; `changed(uid)` is called when a pod's
+    readiness may have, `say` for every probe that fails, and once for each that is not executed."""
 
-    def __init__(self, changed: Callable[[str], None], say: Say) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, changed: Callable[[str], None], say: Say) -> None:
+        self._loop = loop
         self._changed = changed
         self._say = say
-        self._lock = threading.Lock()
-        self._pods: dict[str, tuple[threading.Event, dict[str, bool]]] = {}
+        self._pods: dict[str, tuple[list[Future[None]], dict[str, bool]]] = {}
 
     def start(self, uid: str, containers: Sequence[Object], address: str) -> None:
         """Begins to probe a pod that has begun to run."""
         self.stop(uid)
-        ended, ready = threading.Event(), {}
-        workers = []
+        works, ready = self._pods[uid] = ([], {})
         for item in containers:
             name, probe = str(item["name"]), read_probe(item)
             if probe is None:
@@ -183,44 +175,32 @@ class Prober:
                 self._say(uid, name, "ProbeNotExecuted", text, NORMAL)
                 continue
             ready[name] = False
-            arguments = (uid, name, probe, address, ended)
-            workers.append(threading.Thread(target=self._work, args=arguments, name=f"probe {name}", daemon=True))
-        with self._lock:
-            self._pods[uid] = (ended, ready)
-        for worker in workers:
-            worker.start()
+            work = self._work(uid, name, probe, address, ready)
+            works.append(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def stop(self, uid: str) -> None:
-        with self._lock:
-            known = self._pods.pop(uid, None)
-        if known is not None:
-            known[0].set()
+        works, _ = self._pods.pop(uid, ([], {}))
+        for work in works:
+            work.cancel()
 
     def readiness(self, uid: str) -> Mapping[str, bool]:
         """Which containers that have a probe are ready; without a pod's, all are."""
-        with self._lock:
-            known = self._pods.get(uid)
-            return dict(known[1]) if known is not None else {}
+        _, ready = self._pods.get(uid, ([], {}))
+        return dict(ready)
 
-    def _work(self, uid: str, name: str, probe: Probe, address: str, ended: threading.Event) -> None:
+    async def _work(self, uid: str, name: str, probe: Probe, address: str, ready: dict[str, bool]) -> None:
         """One attempt after another until the pod ends."""
         count, attempts, wait = Count(probe), 0, probe.initial_delay
-        while not ended.wait(wait):
-            problem = run_probe(probe, address)
-            if problem and not ended.is_set():
+        while True:
+            await asyncio.sleep(wait)
+            problem = await run_probe(probe, address)
+            if problem:
                 self._say(uid, name, "Unhealthy", f"Readiness probe failed: {problem}", WARNING)
             count.note(not problem)
-            if count.passed != self.readiness(uid).get(name):
+            if count.passed != ready[name]:
                 log.info("readiness probe of container %s, pod %s: %s", name, uid, problem or "succeeded")
-                self._note(uid, name, count.passed, ended)
+                ready[name] = count.passed
+                self._changed(uid)
             attempts += 1
             early = not count.passed and attempts < _FAST_ATTEMPTS
             wait = min(probe.period, _FAST) if early else probe.period
-
-    def _note(self, uid: str, name: str, ready: bool, ended: threading.Event) -> None:
-        with self._lock:
-            known = self._pods.get(uid)
-            if known is None or known[0] is not ended:
-                return  # the pod has gone, or began again
-            known[1][name] = ready
-        self._changed(uid)

@@ -20,7 +20,7 @@ from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Packet, index_ruleset
 from kproxy.lab.cluster import ClusterView, PodView
 from kproxy.lab.errors import LabError
-from kproxy.lab.kubelet.echo import kernel_has_sctp
+from kproxy.lab.kubelet.servers import kernel_has_sctp
 from kproxy.lab.links import read_fdb, read_links, read_neighbours
 from kproxy.lab.network import OUTSIDE
 from kproxy.lab.spec import CLIENT, FABRIC, LabSpec

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from kproxy.lab.inspect.request import send_request
-from kproxy.lab.kubelet.echo import EchoServers, Identity, Port
+from kproxy.lab.kubelet.echo import Echo
+from kproxy.lab.kubelet.servers import PodServers, Port
 from tests.support.cni.client import Runtime, configuration, ip, namespaces
 from tests.support.waiting import PATIENCE
 
@@ -38,7 +39,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     """A node with the pods a (echo servers on 7000) and b, and a machine outside on a wire."""
-    servers = EchoServers()
+    servers = PodServers()
     with namespaces("node", "out", "a", "b") as names:
         runtime = Runtime(names["node"], tmp_path, configuration())
         ip("-n", names["node"], "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", names["out"])
@@ -48,7 +49,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
             ip("-n", names[name], "address", "add", f"{addresses[6]}/64", "dev", "eth0", "nodad")
         thread = threading.Thread(target=servers.run, daemon=True)
         thread.start()
-        servers.start("a", names["a"], Identity("a", "x", "n"), [Port(7000, item) for item in PROTOCOLS], (4, 6))
+        servers.start("a", names["a"], Echo("a", "x", "n"), [Port(7000, item) for item in PROTOCOLS], (4, 6))
         try:
             yield Place(runtime, names, {})
         finally:

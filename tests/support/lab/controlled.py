@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kproxy.apiserver import running_apiserver
-from kproxy.client import ApiError, RestClient, SharedInformerFactory, load_client_config
+from kproxy.client import ApiError, RestClient, load_client_config
 from kproxy.lab.controllers.runtime import Reconciler, Runtime, Tables
-from kproxy.lab.kubelet.workers import ObjectHandler, Workers
-from kproxy.lab.resources import EVENTS, PODS, Json, Object, is_terminating, key_of
+from kproxy.lab.resources import EVENTS, PODS, Json, Object, is_terminating
 from tests.support.waiting import eventually
 
 
@@ -22,35 +22,35 @@ def running(_pod: Object) -> Json:
     return {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
-class Kubelet(Workers):
+class Kubelet:
     """Gives each pod the status that `status` says (None: not yet), and ends those that are deleted."""
 
-    def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
-        super().__init__()
+    def __init__(self, client: RestClient) -> None:
         self.client = client
         self.status: Callable[[Object], Json | None] = running
-        self._pods = factory.informer(PODS)
-        self._pods.add_event_handler(ObjectHandler(lambda pod: self.queue.add(key_of(pod))))
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
-    def look(self) -> None:
-        """Looks at all pods again: `status` says something else now."""
-        for item in self._pods.indexer.list():
-            self.queue.add(item.metadata.key)
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
 
-    def sync(self, key: str) -> float | None:
-        found = self._pods.indexer.get_by_key(key)
-        if found is None:
-            return None
-        meta = found.raw["metadata"]
-        if is_terminating(found.raw):
+    def _run(self) -> None:
+        while not self._stopped.wait(0.02):
+            for pod in self.client.list(PODS).items:
+                with suppress(ApiError):  # it has changed since
+                    self._sync(pod.raw)
+
+    def _sync(self, pod: Object) -> None:
+        meta = pod["metadata"]
+        if is_terminating(pod):
             body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
             self.client.raw("DELETE", PODS.path(meta["namespace"], meta["name"]), body=msgspec.json.encode(body))
-            return None
-        status = self.status(found.raw)
-        old = found.raw.get("status") or {}
+            return
+        status, old = self.status(pod), pod.get("status") or {}
         if status is not None and {name: old.get(name) for name in status} != status:
             self.client.patch(PODS, meta["name"], {"status": status}, meta["namespace"], subresource="status")
-        return None
 
 
 class Controlled:
@@ -63,7 +63,6 @@ class Controlled:
     def become(self, status: Callable[[Object], Json | None]) -> None:
         """From now on pods have this status."""
         self.kubelet.status = status
-        self.kubelet.look()
 
     def pods(self) -> dict[str, Object]:
         """All pods by name."""
@@ -98,14 +97,9 @@ def controlled(directory: Path, *reconcilers: Reconciler) -> Iterator[Controlled
 
     with running_apiserver(directory, more_controllers=controllers) as server:
         client = RestClient(load_client_config(str(server.kubeconfig)))
-        factory = SharedInformerFactory(client)
-        kubelet = Kubelet(client, factory)
-        factory.start()
+        kubelet = Kubelet(client)
         try:
-            factory.wait_for_cache_sync()
-            kubelet.start()
             yield Controlled(client, kubelet)
         finally:
             kubelet.stop()
-            factory.shutdown(0.5)
             client.close()

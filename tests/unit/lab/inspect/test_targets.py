@@ -7,7 +7,7 @@ import pytest
 from kproxy.lab.cluster import ClusterView, EndpointView, NodeView, PodView, ServicePortView, ServiceView
 from kproxy.lab.errors import LabInputError
 from kproxy.lab.inspect.targets import client_host, find_target
-from kproxy.lab.kubelet.echo import Port
+from kproxy.lab.kubelet.servers import Port
 
 CLUSTER = ClusterView(
     "lab", "dual", "nft", "iptables", "vxlan", "kubeconfig", "https://127.0.0.1:1", True, ("203.0.113.2",),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.lab.kubelet.echo import Port
 from kproxy.lab.kubelet.podspec import DEFAULT_PORTS, pod_ports
+from kproxy.lab.kubelet.servers import Port
 
 
 def pod(owner: str = "", **spec: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from typing import Any
@@ -9,6 +10,10 @@ from typing import Any
 import pytest
 
 from kproxy.lab.kubelet.probes import Count, Probe, read_probe, run_probe
+
+
+def run(probe: Probe, address: str) -> str:
+    return asyncio.run(run_probe(probe, address))
 
 
 def test_probes_count_in_a_row() -> None:
@@ -32,7 +37,7 @@ def test_probes_count_in_a_row() -> None:
 def test_a_probe_that_cannot_succeed_says_why(probe: dict[str, Any]) -> None:
     found = read_probe({"name": "c", "readinessProbe": probe})
     assert found is not None
-    assert run_probe(found, "127.0.0.1")
+    assert run(found, "127.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -60,13 +65,13 @@ def test_an_http_probe_goes_by_the_status(family: socket.AddressFamily, host: st
         thread.start()
         port = server.getsockname()[1]
         probe = Probe("httpGet", port=port, path="healthz", headers=(("X-Probe", "yes"),))
-        assert (run_probe(probe, host) == "") is good
+        assert (run(probe, host) == "") is good
         thread.join()
     lines = asked[0].decode().split("\r\n")
     assert lines[0] == "GET /healthz HTTP/1.1"
     assert f"Host: {'[::1]' if ':' in host else host}:{port}" in lines
     assert "X-Probe: yes" in lines
-    assert run_probe(Probe("httpGet", port=port, path="/a\r\nb"), host)
+    assert run(Probe("httpGet", port=port, path="/a\r\nb"), host)
 
 
 def test_what_fails_is_said_as_a_kubelet_says_it() -> None:
@@ -74,7 +79,7 @@ def test_what_fails_is_said_as_a_kubelet_says_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         mute = Probe("httpGet", port=port, path="x", timeout=0.05)
-        assert run_probe(mute, "127.0.0.1") == (
+        assert run(mute, "127.0.0.1") == (
             f'Get "http://127.0.0.1:{port}/x": context deadline exceeded '
             "(Client.Timeout exceeded while awaiting headers)"
         )
@@ -84,6 +89,6 @@ def test_what_fails_is_said_as_a_kubelet_says_it() -> None:
             closed.bind((host, 0))
             port = closed.getsockname()[1]
             refused = f"dial tcp {shown}:{port}: connect: connection refused"
-            assert run_probe(Probe("tcpSocket", port=port), host) == refused
-            found = run_probe(Probe("httpGet", port=port, tls=True), host)
+            assert run(Probe("tcpSocket", port=port), host) == refused
+            found = run(Probe("httpGet", port=port, tls=True), host)
             assert found == f'Get "https://{shown}:{port}/": {refused}'
