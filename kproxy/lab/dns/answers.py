@@ -87,98 +87,82 @@ class Host(NamedTuple):
 
 
 def resolve(name: str, kind: RdataType, objects: Objects) -> Answer:
-    """The answer to a question; `name` without the last dot, in any case."""
-    wanted = name.lower()
-    if wanted.endswith(tuple(f".{zone}" for zone in _REVERSE)):
+    """The answer to a question; `name` without the last dot, in any case. Aliases are followed in the cluster."""
+    if name.lower().endswith(tuple(f".{zone}" for zone in _REVERSE)):
         return _reverse(name, kind, objects)
-    if wanted != ZONE and not wanted.endswith(f".{ZONE}"):
+    if not _is_inside(name):
         return Answer(REFUSED)
-    records, more, exists = _forward(name, kind, objects)
-    if records:
-        return Answer(NOERROR, tuple(records), (), tuple(more))
-    return Answer(NOERROR if exists else NXDOMAIN, (), (_SOA,))
+    found = _records(name, objects)
+    rcode = NXDOMAIN if found is None else NOERROR
+    kinds = (kind, CNAME) if kind in (A, AAAA) else (kind,)
+    answers: list[Record] = []
+    while found:
+        fitting = [each for each in found if each.kind in kinds]
+        answers += fitting
+        target = next((each.data.rstrip(".") for each in fitting if each.kind == CNAME), "")
+        over = len(answers) >= _MAX_CHAIN or target.lower() in (each.name.lower() for each in answers)
+        found = None if over else _records(target, objects)
+    if not answers:
+        return Answer(rcode, (), (_SOA,))
+    targets = dict.fromkeys(each.data.split()[-1].rstrip(".") for each in answers if each.kind == SRV)
+    beside = (each for target in targets for each in _records(target, objects) or () if each.kind in (A, AAAA))
+    return Answer(NOERROR, tuple(answers), (), tuple(beside))
 
 
-def _forward(name: str, kind: RdataType, objects: Objects) -> tuple[list[Record], list[Record], bool]:
-    """Records, those beside them, and whether the name exists."""
-    labels = name.lower().removesuffix(ZONE).rstrip(".").split(".") if name.lower() != ZONE else []
+def _is_inside(name: str) -> bool:
+    return f".{name.lower()}".endswith(f".{ZONE}")
+
+
+def _records(name: str, objects: Objects) -> list[Record] | None:
+    """All records of a name of the cluster, of any type; None if there is no such name."""
+    labels = name.lower().removesuffix(ZONE).rstrip(".").split(".") if _is_inside(name) else ["outside"]
     match labels:
-        case []:
-            own = {SOA: _SOA, NS: Record(ZONE, NS, f"{_ORIGIN}.")}
-            return [own[kind]] if kind in own else [], [], True
+        case [""]:
+            return [_SOA, Record(ZONE, NS, f"{_ORIGIN}.")]
         case ["dns-version"]:
-            return [Record(name, TXT, _SCHEMA)] if kind == TXT else [], [], True
+            return [Record(name, TXT, _SCHEMA)]
         case ["dns"] | ["svc"] | ["pod"]:
-            return [], [], True
+            return []
         case ["ns", "dns"]:
-            return _addresses(name, kind, objects.dns_addresses()), [], True
+            return _addresses(name, objects.dns_addresses())
         case [*rest, namespace, "svc" | "pod"] if objects.has_namespace(namespace):
             if not rest:
-                return [], [], True
+                return []
             if labels[-1] == "svc":
-                return _of_service(name, kind, rest, namespace, objects)
+                return _of_service(name, rest, namespace, objects)
             address = _undashed(rest[0]) if len(rest) == 1 else None
-            return (_addresses(name, kind, [address]), [], True) if address else ([], [], False)
-    return [], [], False
+            return _addresses(name, [address]) if address else None
+    return None
 
 
-def _of_service(
-    name: str, kind: RdataType, labels: list[str], namespace: str, objects: Objects
-) -> tuple[list[Record], list[Record], bool]:
+def _of_service(name: str, labels: list[str], namespace: str, objects: Objects) -> list[Record] | None:
     *inner, service_name = labels
     service = objects.service(namespace, service_name)
-    if service is None or len(inner) > 2:
-        return [], [], False
-    port, protocol, endpoint = "", "", ""
-    if len(inner) == 2:
-        if not (inner[0].startswith("_") and inner[1].startswith("_")):
-            return [], [], False
-        port, protocol = inner[0][1:], inner[1][1:]
-    elif inner:
-        endpoint = inner[0]
-    base = f"{service_name}.{namespace}.svc.{ZONE}"
+    if service is None:
+        return None
     if service["spec"].get("type") == "ExternalName":
-        return ([], [], False) if inner else _alias(name, kind, str(service["spec"]["externalName"]), objects)
-    if endpoint or _is_headless(service):
-        found = [
-            host
-            for host in _endpoints(objects.slices(namespace, service_name), port, protocol)
-            if not endpoint or host.name == endpoint
-        ]
-        hosts = [host._replace(name=f"{host.name}.{base}") for host in found]
+        target = str(service["spec"]["externalName"]).rstrip(".")
+        return None if inner else [Record(name, CNAME, f"{target}.")]
+    port, protocol, endpoint = "", "", ""
+    match inner:
+        case [one, two] if one.startswith("_") and two.startswith("_"):
+            port, protocol = one[1:], two[1:]
+        case [endpoint]:
+            pass
+        case [_, *_]:
+            return None
+    base = f"{service_name}.{namespace}.svc.{ZONE}"
+    if endpoint or service["spec"].get("clusterIP") == "None":
+        found = _endpoints(objects.slices(namespace, service_name), port, protocol)
+        fitting = (host for host in found if not endpoint or host.name == endpoint)
+        hosts = [host._replace(name=f"{host.name}.{base}") for host in fitting]
     else:
         hosts = list(_virtual(service, base, port, protocol))
-    if not hosts:
-        return [], [], False
-    if kind == SRV:
-        targets = list(dict.fromkeys((host.name, host.port) for host in hosts if host.port))
-        weight = max(1, 100 // max(1, len(targets)))
-        records = [Record(name, SRV, f"0 {weight} {number} {target}.") for target, number in targets]
-        pairs = dict.fromkeys((host.name, host.address) for host in hosts)
-        return records, [_address(target, address) for target, address in pairs], True
-    return _addresses(name, kind, [host.address for host in hosts]), [], True
-
-
-def _alias(name: str, kind: RdataType, target: str, objects: Objects) -> tuple[list[Record], list[Record], bool]:
-    """An ExternalName: the alias, and what it leads to inside of the cluster."""
-    target = target.rstrip(".")
-    records = [Record(name, CNAME, f"{target}.")]
-    if kind not in (A, AAAA):
-        return records if kind == CNAME else [], [], True
-    seen = {name.lower()}
-    while target.lower().endswith(f".{ZONE}") and target.lower() not in seen and len(seen) < _MAX_CHAIN:
-        seen.add(target.lower())
-        # CNAME is asked for, so that each step of a chain is taken here.
-        step = _forward(target, CNAME, objects)[0]
-        if not step:
-            return [*records, *_forward(target, kind, objects)[0]], [], True
-        records += step
-        target = step[0].data.rstrip(".")
-    return records, [], True
-
-
-def _is_headless(service: Object) -> bool:
-    return bool(service["spec"].get("clusterIP") == "None")
+    targets = list(dict.fromkeys((host.name, host.port) for host in hosts if host.port))
+    weight = max(1, 100 // max(1, len(targets)))
+    records = _addresses(name, [host.address for host in hosts])
+    records += [Record(name, SRV, f"0 {weight} {number} {target}.") for target, number in targets]
+    return records or None
 
 
 def _virtual(service: Object, base: str, port: str, protocol: str) -> Iterator[Host]:
@@ -218,13 +202,8 @@ def _matches(port: Object, name: str, protocol: str) -> bool:
     return (port.get("name") or "") == name and str(port.get("protocol", "TCP")).lower() == protocol
 
 
-def _addresses(name: str, kind: RdataType, addresses: Iterable[Any]) -> list[Record]:
-    records = [_address(name, str(address)) for address in dict.fromkeys(map(str, addresses))]
-    return [record for record in records if record.kind == kind]
-
-
-def _address(name: str, address: str) -> Record:
-    return Record(name, _KINDS[ipaddress.ip_address(address).version], address)
+def _addresses(name: str, addresses: Iterable[Any]) -> list[Record]:
+    return [Record(name, _KINDS[ipaddress.ip_address(each).version], each) for each in dict.fromkeys(addresses)]
 
 
 def _reverse(name: str, kind: RdataType, objects: Objects) -> Answer:
