@@ -12,8 +12,7 @@ from kproxy.cli import interrupts
 from kproxy.cli.lab.common import invoking_user, new_name_option
 from kproxy.cli.options import SecondsRange, mode_option
 from kproxy.cli.output import ProgressLine, report_note, write_output
-from kproxy.lab.config.decode import about_preset, lab_of_options, load_lab_config, preset_file, preset_names
-from kproxy.lab.config.fields import DEFAULT_TIMEOUT
+from kproxy.lab.config.decode import DEFAULT_TIMEOUT, PRESETS, about_preset, lab_of_options, load_lab_config
 from kproxy.lab.errors import LabError
 from kproxy.lab.lifecycle.manifests import ManifestReader, asks_for_names, read_manifests
 from kproxy.lab.lifecycle.objects import Progress
@@ -21,7 +20,7 @@ from kproxy.lab.lifecycle.up import Waiting, bring_up
 from kproxy.lab.spec import DEFAULT_NODES, MAX_NODES, BackendName, IpFamily, LabSpec, Mode, Variant, check_name
 from kproxy.lab.state import LabDirectory
 
-_PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" for name in preset_names())))
+_PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" for name in PRESETS)))
 
 
 @click.command("up", epilog=_PRESETS)
@@ -30,7 +29,7 @@ _PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" 
     "--config", "config_path", metavar="FILE",
     help="The lab as a file (kind: Lab; documentation: lab); - for stdin. What other options say goes before it.",
 )  # fmt: skip
-@click.option("--preset", type=click.Choice(preset_names()), help="A lab's file that comes with kproxy; see below.")
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="A lab's file that comes with kproxy; see below.")
 @click.option(
     "-f", "--filename", "filenames", metavar="PATH", multiple=True,
     help="Manifests to apply, beside those of the lab's file: files, directories, or - for stdin.",
@@ -97,7 +96,7 @@ def command(
         "networking.dns": dns, "proxy.mode": mode, "proxy.variant": variant, "timeout": timeout,
     }  # fmt: skip
     options = {path: value for path, value in fields.items() if value is not None}
-    path = preset_file(preset) if preset is not None else config_path
+    path = PRESETS[preset] if preset is not None else config_path
     config = lab_of_options(options) if path is None else load_lab_config(path, options)
     for warning in config.warnings:
         report_note(warning)

@@ -1,7 +1,10 @@
-"""Deployment to ReplicaSets: rolling update, recreate, scaling, revisions, status.
+"""Deployment to ReplicaSets: rolling update, recreate, scaling, revisions, status; and ReplicaSet to Pods.
 
 As kube-controller-manager's deployment controller, without progress deadlines. A ReplicaSet belongs to the Deployment's
 present template if its own template is the same, the label pod-template-hash apart.
+
+As its replica set controller: active pods are counted, missing ones are created, surplus ones deleted in its order
+(those that matter least first). Pods that are not its own are not taken in, whatever their labels.
 """
 
 from __future__ import annotations
@@ -12,13 +15,34 @@ from typing import Final
 import msgspec
 
 from kproxy.lab.controllers.runtime import Create, Delete, Patch, Reconciler, Said, Tables, Write, status_writes
-from kproxy.lab.controllers.workload import own_key, owned_by, owner_reference, resolve, template_hash
+from kproxy.lab.controllers.workload import (
+    create_pod,
+    delete_pod,
+    own_key,
+    owned_by,
+    owner_reference,
+    pod_of,
+    resolve,
+    template_hash,
+)
 from kproxy.lab.events import WARNING
-from kproxy.lab.resources import DEPLOYMENTS, REPLICA_SETS, Json, Object, is_terminating, key_of, with_condition
+from kproxy.lab.resources import (
+    DEPLOYMENTS,
+    PODS,
+    REPLICA_SETS,
+    Json,
+    Object,
+    is_active,
+    is_ready,
+    is_terminating,
+    key_of,
+    with_condition,
+)
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
 _KIND: Final = "Deployment"
+_SET: Final = "ReplicaSet"
 _NOT_COPIED: Final = ("kubectl.kubernetes.io/last-applied-configuration", REVISION)
 
 
@@ -266,3 +290,46 @@ def _revision(item: Object) -> int:
 
 def _age(item: Object) -> tuple[str, str]:
     return item["metadata"].get("creationTimestamp") or "", item["metadata"]["name"]
+
+
+# --- ReplicaSet to Pods ---
+
+
+def reconcile_set(key: str, tables: Tables) -> Iterator[Write]:
+    """The pods of a ReplicaSet, and its status."""
+    item = tables.get(REPLICA_SETS, key)
+    if item is None or is_terminating(item):
+        return
+    active = [pod for pod in tables.owned(PODS, item) if is_active(pod)]
+    missing = int(item["spec"].get("replicas", 1)) - len(active)
+    for _ in range(missing):
+        yield create_pod(item, _SET, pod_of(item, _SET))
+    for pod in sorted(active, key=rank)[: max(0, -missing)]:
+        yield delete_pod(item, _SET, pod)
+    yield from status_writes(REPLICA_SETS, item, set_status(item, active))
+
+
+SETS: Final = Reconciler("replicaset-controller", reconcile_set, ((REPLICA_SETS, own_key), (PODS, owned_by(_SET))))
+
+
+def set_status(item: Object, active: list[Object]) -> Json:
+    """The status of a set with these active pods."""
+    ready = sum(map(is_ready, active))
+    labels = (item["spec"]["template"].get("metadata") or {}).get("labels") or {}
+    labelled = [pod for pod in active if labels.items() <= (pod["metadata"].get("labels") or {}).items()]
+    return {
+        "replicas": len(active),
+        "fullyLabeledReplicas": len(labelled),
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+        "observedGeneration": item["metadata"].get("generation", 0),
+    }
+
+
+def rank(pod: Object) -> tuple[bool, bool, bool, str]:
+    """The order in which surplus pods go: unassigned, then not running, then not ready, then the youngest
+    (controller.ActivePodsWithRanks, without the ranks by node)."""
+    running = (pod.get("status") or {}).get("phase") == "Running"
+    # ISO times compare as text; the younger pod goes first, so each digit is turned around.
+    turned = "".join(chr(0x7F - ord(char)) for char in pod["metadata"].get("creationTimestamp") or "")
+    return bool(pod["spec"].get("nodeName")), running, is_ready(pod), turned

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -110,8 +110,6 @@ class Tables:
     def __init__(self, registry: Registry, catalog: Catalog) -> None:
         self._registry = registry
         self._catalog = catalog
-        self._read: dict[tuple[str, str], tuple[Entry, Object]] = {}
-        self._followed: set[str] = set()
         self.since = now()
         """When the server began: what it did not hear before says nothing."""
 
@@ -120,41 +118,28 @@ class Tables:
         return self._registry.now()
 
     def table(self, resource: Resource[Any]) -> Table:
-        table = self._registry.table(self._catalog.builtin(resource.group, resource.plural))
-        if resource.qualified not in self._followed:
-            self._followed.add(resource.qualified)
-            table.listeners.append(lambda event: self._forget(resource, event))
-        return table
+        return self._registry.table(self._catalog.builtin(resource.group, resource.plural))
 
     def get(self, resource: Resource[Any], key: str) -> Object | None:
         """An object by `namespace/name`, or the name alone for a cluster-scoped one."""
         entry = self.table(resource).head(key)
-        return None if entry is None else self.object(resource, entry)
+        return None if entry is None else _decoded(entry)
 
     def all(self, resource: Resource[Any]) -> list[Object]:
         """All objects of a resource."""
-        return [self.object(resource, entry) for entry in self.table(resource).heads()]
+        return list(map(_decoded, self.table(resource).heads()))
 
     def owned(self, resource: Resource[Any], owner: Object) -> list[Object]:
         """The objects whose controller is `owner`."""
         uid, entries = owner["metadata"]["uid"], self.table(resource).heads_in(owner["metadata"]["namespace"])
-        found = [self.object(resource, entry) for entry in entries if uid in entry.owners]
+        found = [_decoded(entry) for entry in entries if uid in entry.owners]
         return [item for item in found if (controller_of(item) or {}).get("uid") == uid]
 
-    def object(self, resource: Resource[Any], entry: Entry) -> Object:
-        """What an entry holds, decoded once."""
-        key = resource.qualified, entry.key
-        known = self._read.get(key)
-        if known is not None and known[0] is entry:
-            return known[1]
-        value = entry.value
-        if self.table(resource).head(entry.key) is entry:
-            self._read[key] = (entry, value)
-        return value
 
-    def _forget(self, resource: Resource[Any], event: Event) -> None:
-        if event.deleted:
-            self._read.pop((resource.qualified, event.entry.key), None)
+@functools.lru_cache(maxsize=10_000)
+def _decoded(entry: Entry) -> Object:
+    """What an entry holds, decoded once: an entry never changes."""
+    return entry.value
 
 
 Keys = Callable[[Object, Tables], Iterable[str]]
@@ -183,14 +168,14 @@ class Runtime:
         self._catalog = catalog
         self._tables = tables
         # A queue for each, so that a webhook that does not answer keeps none but its own from working.
-        self._workers = {each: Worker(each.component, partial(self._sync, each)) for each in reconcilers}
+        self._workers = {each: Worker(each.component, functools.partial(self._sync, each)) for each in reconcilers}
         self._failures: Counter[tuple[str, str]] = Counter()
 
     def start(self) -> None:
         """Follows the tables, and looks once at all that is there."""
         for each, worker in self._workers.items():
             for resource, keys in each.follows:
-                follow(self._tables, resource, keys, partial(worker.add_after, delay=_TOGETHER))
+                follow(self._tables, resource, keys, functools.partial(worker.add_after, delay=_TOGETHER))
             worker.start()
 
     async def stop(self) -> None:
@@ -298,7 +283,7 @@ def follow(tables: Tables, resource: Resource[Any], keys: Keys, queue: Callable[
 
     def heard(event: Event) -> None:
         entries = [event.entry] if event.previous is None else [event.previous, event.entry]
-        for key in dict.fromkeys(concerned([tables.object(resource, entry) for entry in entries])):
+        for key in dict.fromkeys(concerned(map(_decoded, entries))):
             queue(key)
 
     table = tables.table(resource)

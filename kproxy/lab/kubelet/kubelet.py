@@ -25,15 +25,16 @@ import msgspec
 from kproxy.client import ApiError, BlockingWorkQueue, RestClient, SharedInformerFactory, TransportError
 from kproxy.informer import DeletedFinalStateUnknown, Unstructured
 from kproxy.informer.ratelimit import ItemExponentialFailureRateLimiter
-from kproxy.lab.dns.server import PORTS, Dns, InformedObjects
 from kproxy.lab.errors import LabError
 from kproxy.lab.events import WARNING, Recorder
 from kproxy.lab.kubelet.cni import NetworkList, PluginError
+from kproxy.lab.kubelet.dns import PORTS, Dns, InformedObjects
 from kproxy.lab.kubelet.echo import Echo
 from kproxy.lab.kubelet.environment import not_given
 from kproxy.lab.kubelet.logs import PodLogs
 from kproxy.lab.kubelet.podspec import (
     all_containers_of,
+    container_of_port,
     containers_of,
     event_parts,
     init_containers_of,
@@ -236,12 +237,12 @@ class Kubelet:
 
         def said(protocol: str, peer: str, local: str, data: bytes) -> None:
             text = data[:200].decode(errors="replace").rstrip()
-            port = int(local.rpartition(":")[2])
-            self._logs.add(uid, port, f"{protocol} {peer} to {local}: {text}", time.time())
+            owner = container_of_port(pod, int(local.rpartition(":")[2]))
+            self._logs.add(uid, f"{protocol} {peer} to {local}: {text}", owner)
 
         program: Program
         if serves_dns(pod):
-            program = Dns(self._names, lambda text: self._logs.add(uid, 0, text, time.time()))
+            program = Dns(self._names, lambda text: self._logs.add(uid, text))
         else:
             program = Echo(meta["name"], meta["namespace"], self._plan.name, said)
         try:
@@ -251,8 +252,9 @@ class Kubelet:
                 self.recorder.event(pod, "Pod", "Failed", f"Error: {error}", type=WARNING, part=part)
             raise LabError(f"pod {sandbox.key}: its ports cannot be served: {error}") from error
         for port in ports:
-            self._logs.add(uid, port.number, f"serving {port.protocol} {port.number}", time.time())
-        self._logs.add(uid, 0, f"pod {meta['name']} on {self._plan.name}", time.time())
+            text = f"serving {port.protocol} {port.number}"
+            self._logs.add(uid, text, container_of_port(pod, port.number))
+        self._logs.add(uid, f"pod {meta['name']} on {self._plan.name}")
         self._say_left_out(
             pod, "InitContainersNotRun", "servers begin at once, without the init containers",
             [str(item["name"]) for item in init_containers_of(pod)],

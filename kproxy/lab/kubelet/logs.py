@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -13,14 +14,12 @@ KEPT: Final = 5000
 
 
 class Line(NamedTuple):
-    """A line: `number` counts a pod's lines, `time` is in seconds since 1970; `port` 0 and `container` "" are every
-    container's."""
+    """A line: `number` counts a pod's lines, `time` is in seconds since 1970; `container` "" is every container's."""
 
     number: int
     time: float
-    port: int
     text: str
-    container: str = ""
+    container: str
 
 
 class PodLogs:
@@ -31,11 +30,11 @@ class PodLogs:
         self._lines: dict[str, deque[Line]] = {}
         self._numbers = itertools.count(1)
 
-    def add(self, uid: str, port: int, text: str, time: float, container: str = "") -> None:
-        """A line of the server of a port, or of the command of a container."""
+    def add(self, uid: str, text: str, container: str = "") -> None:
+        """A line that a container says now."""
         with self._changed:
             lines = self._lines.setdefault(uid, deque(maxlen=KEPT))
-            lines.append(Line(next(self._numbers), time, port, text, container))
+            lines.append(Line(next(self._numbers), time.time(), text, container))
             self._changed.notify_all()
 
     def forget(self, uid: str) -> None:

@@ -95,6 +95,14 @@ def _asked_port(probe: Object) -> int:
     return port if isinstance(port, int) else 0
 
 
+def container_of_port(pod: Object, number: int) -> str:
+    """The container that declares a port; the first one if none does."""
+    containers = [*containers_of(pod), *sidecars_of(pod)]
+    ports = ((each, port) for each in containers for port in each.get("ports") or ())
+    found = (each for each, port in ports if int(port["containerPort"]) == number)
+    return str(next(found, containers[0])["name"])
+
+
 def port_mappings(pod: Object) -> list[Json]:
     return [
         {

@@ -1,6 +1,6 @@
 """The servers of a node's pods: one event loop in a thread of its own, sockets in every pod's namespace.
 
-What answers is a pod's program (`echo`, `dns.server`). A server that is being drained goes on answering; a stopped one
+What answers is a pod's program (`echo`, `dns`). A server that is being drained goes on answering; a stopped one
 has closed its sockets, and those of its connections.
 """
 

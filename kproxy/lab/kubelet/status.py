@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -27,15 +28,36 @@ class Ended(NamedTuple):
     finished: str
 
 
-class TaskState(NamedTuple):
-    """A container that runs a command: how it `ended`, None if it runs; how the run before did (`last`); `waits` to be
-    started again."""
+class Task:
+    """A container that runs a command.
 
-    started: str
-    restarts: int
-    ended: Ended | None
-    last: Ended | None
-    waits: bool
+    Attributes:
+        process: what runs; None if nothing does.
+        started: when it began, a timestamp; "" if it has not.
+        ended: how it ended, None if it has not; `last` is how the run before did.
+        again: when it is started once more, by the monotonic clock; None if it is not.
+    """
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.started = ""
+        self.restarts = 0
+        self.ended: Ended | None = None
+        self.last: Ended | None = None
+        self.again: float | None = None
+
+    @property
+    def runs(self) -> bool:
+        return bool(self.started) and self.ended is None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.ended is not None and not self.ended.code
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended badly, for good."""
+        return self.ended is not None and bool(self.ended.code) and self.again is None
 
 
 def pod_status(
@@ -48,7 +70,7 @@ def pod_status(
     started: str,
     restarts: int,
     problem: str,
-    tasks: Mapping[str, TaskState] = MappingProxyType({}),
+    tasks: Mapping[str, Task] = MappingProxyType({}),
 ) -> Json:
     """The status of a pod on this node.
 
@@ -58,8 +80,8 @@ def pod_status(
     """
     containers = pod["spec"].get("containers") or ()
     inits = init_containers_of(pod) if tasks else ()
-    incomplete = [str(item["name"]) for item in inits if not _has_succeeded(tasks[item["name"]])]
-    alive = {str(item["name"]): _runs(tasks[item["name"]]) if tasks else running for item in containers}
+    incomplete = [str(item["name"]) for item in inits if not tasks[item["name"]].succeeded]
+    alive = {str(item["name"]): tasks[item["name"]].runs if tasks else running for item in containers}
     unready = [name for name, runs in alive.items() if not runs or not probed.get(name, True)]
     ready = running and not unready
     old = pod.get("status") or {}
@@ -99,34 +121,26 @@ def pod_status(
     return status
 
 
-def _runs(task: TaskState) -> bool:
-    return bool(task.started) and task.ended is None
-
-
-def _has_succeeded(task: TaskState) -> bool:
-    return task.ended is not None and not task.ended.code
-
-
-def _phase(started: bool, tasks: Mapping[str, TaskState], inits: Sequence[str]) -> str:
+def _phase(started: bool, tasks: Mapping[str, Task], inits: Sequence[str]) -> str:
     before = [tasks[name] for name in inits]
-    if any(state.ended is not None and state.ended.code and not state.waits for state in before):
+    if any(task.failed for task in before):
         return "Failed"
-    if not all(map(_has_succeeded, before)):
+    if not all(task.succeeded for task in before):
         return "Pending"
-    if not tasks or not all(state.ended is not None and not state.waits for state in tasks.values()):
+    if not tasks or not all(task.succeeded or task.failed for task in tasks.values()):
         return "Running" if started else "Pending"
-    return "Failed" if any(state.ended is not None and state.ended.code for state in tasks.values()) else "Succeeded"
+    return "Failed" if any(task.failed for task in tasks.values()) else "Succeeded"
 
 
-def _task(item: Object, task: TaskState, ready: bool) -> Json:
+def _task(item: Object, task: Task, ready: bool) -> Json:
     state: Json = {"running": {"startedAt": task.started}} if task.started else {"waiting": _INITIALIZING}
     last = task.last
-    if task.ended is not None and task.waits:
+    if task.ended is not None and task.again is not None:
         text = f"restarting failed container {item['name']}"
         state, last = {"waiting": {"reason": "CrashLoopBackOff", "message": text}}, task.ended
     elif task.ended is not None:
         state = {"terminated": _terminated(task.ended)}
-    entry = _entry(item, "command", ready, _runs(task), task.restarts, state)
+    entry = _entry(item, "command", ready, task.runs, task.restarts, state)
     return {**entry, "lastState": {"terminated": _terminated(last)} if last is not None else {}}
 
 

@@ -109,11 +109,8 @@ class Streams:
         if found is None or not lines:
             client.end(failure(f"{what} is waiting to start: ContainerCreating", 400, "BadRequest"))
             return
-        ports = _ports(found.pod, name)
         client.send(STARTED)
-        chosen = [
-            line for line in lines if _is_of(line, name, ports) and (asked.since is None or line.time >= asked.since)
-        ]
+        chosen = [line for line in lines if line.container in ("", name) and line.time >= (asked.since or 0.0)]
         if asked.tail is not None:
             chosen = chosen[len(chosen) - min(asked.tail, len(chosen)) :]
         left, seen = asked.limit, lines[-1].number
@@ -128,7 +125,7 @@ class Streams:
             if more is None or (not more and _has_ended(self._find(asked.uid))):
                 break
             client.send(STDOUT)  # fails if the client has gone
-            chosen = [line for line in more if _is_of(line, name, ports)]
+            chosen = [line for line in more if line.container in ("", name)]
             seen = more[-1].number if more else seen
         client.end({"metadata": {}, "status": "Success"})
 
@@ -164,23 +161,6 @@ def _read_request(connection: socket.socket) -> KubeletRequest | None:
 
 def _names(pod: Object) -> list[str]:
     return [str(item["name"]) for item in containers_of(pod)]
-
-
-def _ports(pod: Object, container: str) -> frozenset[int] | None:
-    """The ports of a container; None for all, if it is the first and no container declares any."""
-    found: dict[str, frozenset[int]] = {
-        str(item["name"]): frozenset(int(port["containerPort"]) for port in item.get("ports") or ())
-        for item in containers_of(pod)
-    }
-    if not any(found.values()) and next(iter(found), "") == container:
-        return None
-    return found.get(container, frozenset())
-
-
-def _is_of(line: Line, container: str, ports: frozenset[int] | None) -> bool:
-    if line.container not in ("", container):
-        return False
-    return ports is None or line.port == 0 or line.port in ports
 
 
 def _has_ended(found: RunningPod | None) -> bool:

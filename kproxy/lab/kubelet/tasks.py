@@ -13,6 +13,7 @@ A command is asked to end by SIGTERM, and killed with all that it started when i
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import signal
@@ -26,7 +27,7 @@ from kproxy.lab.kubelet.commands import spawn
 from kproxy.lab.kubelet.environment import environment, expand
 from kproxy.lab.kubelet.logs import PodLogs
 from kproxy.lab.kubelet.podspec import containers_of, hostname_of, init_containers_of, words_of
-from kproxy.lab.kubelet.status import Ended, TaskState
+from kproxy.lab.kubelet.status import Ended, Task
 from kproxy.lab.resources import Object, now, timestamp
 from kproxy.linux.errors import LinuxError
 
@@ -37,32 +38,6 @@ _BACK_OFF: Final = 1.0
 _MAX_BACK_OFF: Final = 300.0
 _KILLED: Final = 137
 _START_ERROR: Final = 128
-
-
-class Task:
-    """One container. All is done under the lock of `Tasks`."""
-
-    def __init__(self) -> None:
-        self.process: subprocess.Popen[bytes] | None = None
-        self.started = ""
-        self.restarts = 0
-        self.ended: Ended | None = None
-        self.last: Ended | None = None
-        self.again: float | None = None
-        """When it is restarted, by the monotonic clock; None if it is not."""
-
-    @property
-    def succeeded(self) -> bool:
-        return self.ended is not None and not self.ended.code
-
-    @property
-    def state(self) -> TaskState:
-        return TaskState(self.started, self.restarts, self.ended, self.last, self.again is not None)
-
-    def end(self, ended: Ended, policy: str) -> None:
-        self.process, self.ended = None, ended
-        if policy == "OnFailure" and ended.code:
-            self.again = time.monotonic() + min(_MAX_BACK_OFF, _BACK_OFF * 2**self.restarts)
 
 
 class Tasks:
@@ -106,10 +81,10 @@ class Tasks:
                 for each in init_containers_of(pod)
             )
 
-    def states(self, uid: str) -> Mapping[str, TaskState]:
-        """How a pod's containers are, by name."""
+    def states(self, uid: str) -> Mapping[str, Task]:
+        """How a pod's containers are now, by name."""
         with self._lock:
-            return {name: task.state for name, task in self._tasks.get(uid, {}).items()}
+            return {name: copy.copy(task) for name, task in self._tasks.get(uid, {}).items()}
 
     def left(self, uid: str) -> float | None:
         """Seconds until one is restarted."""
@@ -153,8 +128,8 @@ class Tasks:
         words = [expand(word, values) for word in words_of(container)]
         if not words:
             text = f"{name}: an image's own program is not known to a lab; nothing is run, and it ends well"
-            self._logs.add(uid, 0, text, time.time(), name)
-            task.end(Ended(0, "Completed", text, task.started, task.started), policy)
+            self._logs.add(uid, text, name)
+            _end(task, Ended(0, "Completed", text, task.started, task.started), policy)
             return
         try:
             task.process = spawn(
@@ -163,8 +138,8 @@ class Tasks:
                 stderr=subprocess.STDOUT,
             )  # fmt: skip
         except (OSError, LinuxError) as error:
-            self._logs.add(uid, 0, f"{name}: {error}", time.time(), name)
-            task.end(Ended(_START_ERROR, "StartError", str(error), task.started, task.started), policy)
+            self._logs.add(uid, f"{name}: {error}", name)
+            _end(task, Ended(_START_ERROR, "StartError", str(error), task.started, task.started), policy)
             return
         threading.Thread(target=self._wait, args=(uid, name, task, policy), name=f"task {name}", daemon=True).start()
 
@@ -182,13 +157,13 @@ class Tasks:
         number = code if code >= 0 else 128 - code
         reason = "Error" if number else "Completed"
         with self._lock:
-            task.end(Ended(number, reason, "", task.started, timestamp(now())), policy)
+            _end(task, Ended(number, reason, "", task.started, timestamp(now())), policy)
         self._changed(uid)
 
     def _read(self, uid: str, name: str, output: IO[bytes]) -> None:
         with output:
             for line in output:
-                self._logs.add(uid, 0, line.rstrip(b"\r\n").decode(errors="replace"), time.time(), name)
+                self._logs.add(uid, line.rstrip(b"\r\n").decode(errors="replace"), name)
 
 
 def _found(pod: Object, policy: str) -> dict[str, Task]:
@@ -204,12 +179,18 @@ def _found(pod: Object, policy: str) -> dict[str, Task]:
             code, reason = int(ended.get("exitCode", 0)), str(ended.get("reason", ""))
             started, finished = str(ended.get("startedAt") or ""), str(ended.get("finishedAt") or "")
             task.started = started
-            task.end(Ended(code, reason, "", started, finished), policy)
+            _end(task, Ended(code, reason, "", started, finished), policy)
         elif running := state.get("running"):
             task.started = str(running.get("startedAt") or "")
             text = "The container could not be located when the kubelet started"
-            task.end(Ended(_KILLED, "ContainerStatusUnknown", text, task.started, timestamp(now())), policy)
+            _end(task, Ended(_KILLED, "ContainerStatusUnknown", text, task.started, timestamp(now())), policy)
     return tasks
+
+
+def _end(task: Task, ended: Ended, policy: str) -> None:
+    task.process, task.ended = None, ended
+    if policy == "OnFailure" and ended.code:
+        task.again = time.monotonic() + min(_MAX_BACK_OFF, _BACK_OFF * 2**task.restarts)
 
 
 def _is_due(task: Task) -> bool:

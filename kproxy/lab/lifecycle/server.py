@@ -20,7 +20,7 @@ from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.server import ApiServer, Configuration, new_event_loop
 from kproxy.family import join_host_port
-from kproxy.lab.controllers import daemonset, deployment, job, loadbalancer, nodes, replicaset, scheduler, statefulset
+from kproxy.lab.controllers import daemonset, deployment, job, loadbalancer, nodes, scheduler, statefulset
 from kproxy.lab.controllers.runtime import Runtime, Tables
 from kproxy.lab.errors import LabError
 from kproxy.lab.kubelet.streaming import SOCKET
@@ -28,10 +28,8 @@ from kproxy.lab.spec import LabSpec
 from kproxy.lab.state import LabDirectory, LabRecord
 from kproxy.linux.namespace import Namespace
 
-_RECONCILERS: Final = tuple(
-    module.CONTROLLER
-    for module in (daemonset, deployment, job, loadbalancer, nodes, replicaset, scheduler, statefulset)
-)
+_MODULES: Final = (daemonset, deployment, job, loadbalancer, nodes, scheduler, statefulset)
+_RECONCILERS: Final = (deployment.SETS, *(module.CONTROLLER for module in _MODULES))
 _PATIENCE: Final = 60.0
 """Seconds for the fabric's namespace to be there."""
 

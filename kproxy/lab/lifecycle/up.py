@@ -18,7 +18,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.client import RestClient
 from kproxy.cluster.inputs import Tell
 from kproxy.errors import InputError
-from kproxy.lab.config.fields import HostCommand
+from kproxy.lab.config.decode import HostCommand
 from kproxy.lab.errors import LabError
 from kproxy.lab.lifecycle import processes
 from kproxy.lab.lifecycle.down import tear_down

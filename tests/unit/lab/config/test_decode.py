@@ -14,15 +14,15 @@ import yaml
 from kproxy.api.document.yaml_text import read_yaml
 from kproxy.errors import InputError
 from kproxy.lab.config.decode import (
+    PRESETS,
+    HostCommand,
+    LabConfig,
     LabConfigError,
     about_preset,
     decode_lab_config,
     lab_of_options,
     load_lab_config,
-    preset_file,
-    preset_names,
 )
-from kproxy.lab.config.fields import HostCommand, LabConfig
 from kproxy.lab.lifecycle.manifests import ManifestReader
 from kproxy.lab.spec import LabSpec
 
@@ -207,9 +207,9 @@ def test_more_nodes_than_the_file_has_are_plain_ones() -> None:
         assert [plan.labels for plan in plans] == labels
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_labs_with_one_sentence(name: str) -> None:
-    config = load_lab_config(preset_file(name))
+    config = load_lab_config(PRESETS[name])
     assert config.spec.name == "lab"
     assert config.warnings == ()
     assert 20 < len(about_preset(name)) < 66
@@ -220,7 +220,7 @@ def test_presets_are_labs_with_one_sentence(name: str) -> None:
     assert {item.kind for item in reader.found} == {"Deployment", "Service"}
 
 
-@pytest.mark.parametrize("text", [*(Path(preset_file(name)).read_text() for name in preset_names()), ALL])
+@pytest.mark.parametrize("text", [*(Path(file).read_text() for file in PRESETS.values()), ALL])
 def test_what_is_shown_asks_for_the_same_lab(text: str) -> None:
     config = decode(text.replace("web.yaml", __file__))
     again = decode(config.text())

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.lab.controllers import deployment, replicaset
-from kproxy.lab.controllers.deployment import same_template
+from kproxy.lab.controllers.deployment import CONTROLLER, SETS, rank, same_template
 from kproxy.lab.controllers.workload import template_hash
 from kproxy.lab.resources import DEPLOYMENTS, REPLICA_SETS, Json
 from tests.support.lab.controlled import Controlled, controlled
@@ -18,7 +17,7 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Controlled]:
-    with controlled(tmp_path, deployment.CONTROLLER, replicaset.CONTROLLER) as found:
+    with controlled(tmp_path, CONTROLLER, SETS) as found:
         yield found
 
 
@@ -81,3 +80,20 @@ def test_a_recreated_deployment_has_no_pods_of_both(cluster: Controlled) -> None
     cluster.client.patch(DEPLOYMENTS, "web", {"spec": web(2, "x:2")["spec"]}, "default")
     cluster.wait(DEPLOYMENTS, "web", complete)
     assert sets(cluster) == {"x:1": 0, "x:2": 2}
+
+
+def test_surplus_pods_go_in_the_order_of_their_worth() -> None:
+    def made(name: str, node_name: str, phase: str, ready: bool, created: str) -> dict[str, Any]:
+        status = {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}]}
+        meta = {"name": name, "creationTimestamp": created}
+        return {"metadata": meta, "spec": {"nodeName": node_name}, "status": status}
+
+    pods = [
+        made("old", "n", "Running", True, "2026-01-01T00:00:00Z"),
+        made("young", "n", "Running", True, "2026-01-02T00:00:00Z"),
+        made("unready", "n", "Running", False, "2025-01-01T00:00:00Z"),
+        made("pending", "n", "Pending", False, "2025-01-01T00:00:00Z"),
+        made("unassigned", "", "Pending", False, "2025-01-01T00:00:00Z"),
+    ]
+    ordered = [item["metadata"]["name"] for item in sorted(pods, key=rank)]
+    assert ordered == ["unassigned", "pending", "unready", "young", "old"]
