@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -46,9 +46,25 @@ class Backend(enum.Enum):
     HOST_GW = "host-gw"
 
 
-class VxlanLink(msgspec.Struct, frozen=True):
+class _Entry(msgspec.Struct, frozen=True):
+    """What the kernel has: its kind and the fields that it is known by, and its words."""
+
+    KEY: ClassVar[tuple[str, ...]]
+    WORDS: ClassVar[str]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        kind, *fields = self.KEY
+        return (kind, *(str(getattr(self, name)) for name in fields))
+
+    def __str__(self) -> str:
+        return self.WORDS.format(self)
+
+
+class VxlanLink(_Entry, frozen=True):
     """A VXLAN device that is up."""
 
+    KEY = ("link", "name")
     name: str
     vni: int
     port: int
@@ -56,10 +72,6 @@ class VxlanLink(msgspec.Struct, frozen=True):
     mac: str
     mtu: int
     learning: bool = False
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return ("link", self.name)
 
     def __str__(self) -> str:
         learning = "learning" if self.learning else "nolearning"
@@ -69,35 +81,27 @@ class VxlanLink(msgspec.Struct, frozen=True):
         )
 
 
-class LinkAddress(msgspec.Struct, frozen=True):
+class LinkAddress(_Entry, frozen=True):
     """An address of a device, with its prefix length."""
 
+    KEY = ("address", "device", "address")
+    WORDS = "address {0.address} dev {0.device}"
     device: str
     address: str
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        return ("address", self.device, self.address)
 
-    def __str__(self) -> str:
-        return f"address {self.address} dev {self.device}"
-
-
-class NodeRoute(msgspec.Struct, frozen=True):
+class NodeRoute(_Entry, frozen=True):
     """A route to another node's pods.
 
     `device` "" is whichever leads to the gateway, `metric` 0 the kernel's default.
     """
 
+    KEY = ("route", "destination", "metric")
     destination: str
     gateway: str
     device: str
     onlink: bool
     metric: int = 0
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return ("route", self.destination, str(self.metric))
 
     def __str__(self) -> str:
         device = f" dev {self.device}" if self.device else ""
@@ -105,46 +109,32 @@ class NodeRoute(msgspec.Struct, frozen=True):
         return f"route {self.destination} via {self.gateway}{device}{metric}{' onlink' if self.onlink else ''}"
 
 
-class Neighbour(msgspec.Struct, frozen=True):
+class Neighbour(_Entry, frozen=True):
     """A permanent neighbour entry."""
 
+    KEY = ("neighbour", "device", "address")
+    WORDS = "neighbour {0.address} lladdr {0.mac} dev {0.device}"
     device: str
     address: str
     mac: str
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        return ("neighbour", self.device, self.address)
 
-    def __str__(self) -> str:
-        return f"neighbour {self.address} lladdr {self.mac} dev {self.device}"
+class FdbEntry(_Entry, frozen=True):
+    """Where a VXLAN device sends frames for a MAC. One MAC may have several destinations, each an entry of its own."""
 
-
-class FdbEntry(msgspec.Struct, frozen=True):
-    """Where a VXLAN device sends frames for a MAC."""
-
+    KEY = ("fdb", "device", "mac", "destination")
+    WORDS = "fdb {0.mac} dst {0.destination} dev {0.device}"
     device: str
     mac: str
     destination: str
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        # One MAC may have several destinations, and each is an entry of its own.
-        return ("fdb", self.device, self.mac, self.destination)
 
-    def __str__(self) -> str:
-        return f"fdb {self.mac} dst {self.destination} dev {self.device}"
-
-
-class Sysctl(msgspec.Struct, frozen=True):
+class Sysctl(_Entry, frozen=True):
     """A sysctl, its name with slashes."""
 
+    KEY = ("sysctl", "name")
     name: str
     value: str
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return ("sysctl", self.name)
 
     def __str__(self) -> str:
         return f"sysctl {self.name.replace('/', '.')} = {self.value}"

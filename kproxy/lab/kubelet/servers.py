@@ -14,6 +14,7 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from functools import partial
+from importlib import import_module
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -23,6 +24,8 @@ from kproxy.linux.namespace import Namespace
 
 SCTP: Final = 132
 """The protocol's number."""
+_PACKETS: Final = "kproxy.lab.kubelet.sctp"
+"""Most nodes need no scapy."""
 _BACKLOG: Final = 1024
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _IP_PKTINFO: Final = 8
@@ -98,6 +101,8 @@ class PodServers:
         wanted = tuple(ports)
         with Namespace.named(netns) as inside:
             opened = inside.call(_open_all, wanted, tuple(families))
+        if any(item.type == socket.SOCK_RAW for item, _ in opened):
+            import_module(_PACKETS)  # it takes its time: not in the event loop
         served = self._served[key] = _Served(program, wanted, opened)
         prepared = program.prepared
         beginning = self._call(self._serve(served))
@@ -184,8 +189,7 @@ def _answer_datagrams(item: socket.socket, served: _Served) -> None:
 
 
 def _answer_raw(item: socket.socket, served: _Served) -> None:
-    from kproxy.lab.kubelet import sctp as packets  # most nodes need no scapy
-
+    packets = import_module(_PACKETS)
     ports = {port.number for port in served.ports if port.protocol == "SCTP"}
     for _ in range(_AT_ONCE):
         try:
