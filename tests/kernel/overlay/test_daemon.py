@@ -139,13 +139,6 @@ def test_a_node_that_loses_its_node_object_or_what_it_says_follows_the_others(ne
         assert knows(2)
 
 
-def test_a_node_without_a_node_object_is_a_problem_and_changes_nothing(network: Network, api: Api) -> None:
-    put_node(api, node_object(2))
-    code, told = check(api, network, 1)
-    assert code == 1
-    assert json.loads(told)["problems"] == ["node node-1 is not among the Node objects"]
-
-
 def test_the_ready_file_is_there_after_a_round_without_a_problem(network: Network, api: Api, tmp_path: Path) -> None:
     file = tmp_path / "ready"
     file.touch()

@@ -68,19 +68,6 @@ def test_vxlan_is_as_flannel_makes_it(network: Network) -> None:
     assert entries.count("permanent") == 2
 
 
-def test_a_node_leaves_and_comes_back(network: Network) -> None:
-    for number in ALL:
-        network.join(number, ALL)
-    assert reaches(network, 1, 3, 4)
-    changes, _ = network.join(1, [1, 2])
-    assert [change.kind for change in changes] == ["unexpected"] * 6
-    assert not reaches(network, 1, 3, 4, wait=1)
-    assert reaches(network, 1, 2, 4)
-    network.join(1, ALL)
-    assert reaches(network, 1, 3, 4)
-    assert reaches(network, 1, 3, 6)
-
-
 @pytest.mark.parametrize(
     "damage",
     [

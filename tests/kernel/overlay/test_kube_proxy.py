@@ -5,19 +5,13 @@ from __future__ import annotations
 import errno
 import re
 import socket
-import ssl
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.netfilter.hooks import Variant
 from tests.support.cli import run_kproxy
@@ -167,43 +161,3 @@ def test_a_node_port_leads_to_a_pod_of_another_node(network: Network, tmp_path: 
                 assert sender[0] == VTEPS[family]
                 there.sendto(data, sender)
                 assert here.recv(100) == data
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_pod_reaches_an_api_server_that_is_no_overlay_node(network: Network, tmp_path: Path, way: str) -> None:
-    with outside_host(network) as outside, api_server(outside, tmp_path) as url:
-        with pytest.raises(OSError, match="timed out"):
-            network.pod[1].call(version_of, url, 1)
-        network.keep_rules(1, *WAYS[way])
-        assert b"gitVersion" in network.pod[1].call(version_of, url, 30)
-
-
-@contextmanager
-def api_server(namespace: Namespace, directory: Path) -> Iterator[str]:
-    """An API server's address in a namespace."""
-    kubeconfig = directory / "kubeconfig"
-    command = [
-        str(Path(sys.executable).parent / "kproxy"), "apiserver", "--data", str(directory / "api"),
-        "--listen", f"{OUTSIDE[4]}:6443", "--write-kubeconfig", str(kubeconfig),
-    ]  # fmt: skip
-    process = namespace.call(lambda: subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
-    try:
-        assert process.stderr is not None
-        said = ""
-        while "ready" not in said:
-            line = process.stderr.readline()
-            assert line, f"it ended before it was ready:\n{said}"
-            said += line
-        yield str(yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"])
-    finally:
-        process.terminate()
-        process.communicate()
-
-
-def version_of(url: str, timeout: float) -> bytes:
-    """What the API server answers to GET /version."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    with urllib.request.urlopen(f"{url}/version", timeout=timeout, context=context) as answer:
-        return bytes(answer.read())

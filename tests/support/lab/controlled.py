@@ -22,6 +22,12 @@ def running(_pod: Object) -> Json:
     return {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
+def pod_of(owner: str = "", **spec: Any) -> Json:
+    """A Pod, of a ReplicaSet if `owner` is its name."""
+    references = [{"uid": owner, "controller": True, "kind": "ReplicaSet", "name": owner}] if owner else []
+    return {"metadata": {"name": "p", "namespace": "default", "uid": "u", "ownerReferences": references}, "spec": spec}
+
+
 class Kubelet:
     """Gives each pod the status that `status` says (None: not yet), and ends those that are deleted."""
 

@@ -1,4 +1,4 @@
-"""How Events are counted."""
+"""Events, and the resources of the kinds that they are about."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from kproxy.apiserver.kinds.resources import built_in
 from kproxy.lab import events
 from kproxy.lab.events import Recorder, event_of, once_more
+from kproxy.lab.resources import KINDS
 
 POD = {"metadata": {"name": "web", "namespace": "default", "uid": "1"}}
 
@@ -48,3 +50,9 @@ def test_while_nobody_takes_them_events_are_bounded(
             recorder.event(POD, "Pod", "Failed", f"again {number}")
     server.goes_on.set()
     assert caplog.messages == ["event dropped: Failed again 2", "event dropped: Failed again 3"]
+
+
+def test_kinds_and_their_resources_belong_together() -> None:
+    known = {(each.group, each.version, each.kind): (each.plural, each.namespaced) for each in built_in()}
+    for kind, resource in KINDS.items():
+        assert known[resource.group, resource.version, kind] == (resource.plural, resource.namespaced)

@@ -1,10 +1,50 @@
-"""What a container's command finds in its environment."""
+"""Pods as the kubelet reads them: ports, environment; and the status that it writes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kproxy.lab.kubelet.environment import environment, expand, field_of, not_given
+from kproxy.lab.kubelet.podspec import DEFAULT_PORTS, pod_ports
+from kproxy.lab.kubelet.servers import Port
+from kproxy.lab.kubelet.status import pod_status, same_status
+from tests.support.lab.controlled import pod_of
+
+
+def test_ports_that_a_pod_serves() -> None:
+    assert pod_ports(pod_of(containers=[{"name": "a"}])) == DEFAULT_PORTS
+    found = pod_ports(pod_of(containers=[{"ports": [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53}]}]))
+    assert [(port.number, port.protocol) for port in found] == [(53, "UDP"), (53, "TCP")]
+
+
+def test_what_is_asked_by_a_liveness_probe_is_served() -> None:
+    """As a manager of kubebuilder: 8081 is in its probes only."""
+    manager = {"livenessProbe": {"httpGet": {"port": 8081}}, "readinessProbe": {"httpGet": {"port": 9}}}
+    assert pod_ports(pod_of(containers=[manager])) == (*DEFAULT_PORTS, Port(8081))
+    named = {"ports": [{"name": "http", "containerPort": 80}], "livenessProbe": {"httpGet": {"port": "http"}}}
+    other = {"livenessProbe": {"tcpSocket": {"port": 80}}}
+    assert pod_ports(pod_of(containers=[named, other])) == (Port(80),)
+
+
+def test_a_status_is_written_again_only_if_it_says_something_else() -> None:
+    subject = pod_of(containers=[{"name": "echo", "image": "echo"}])
+
+    def status(**changes: Any) -> dict[str, Any]:
+        values: dict[str, Any] = {
+            "hosts": ["172.30.0.11"], "addresses": ["10.244.1.2"], "running": True, "probed": {}, "started": "t",
+            "restarts": 0, "problem": "", **changes,
+        }  # fmt: skip
+        return pod_status(subject, **values)
+
+    assert same_status(status(), status())
+    assert not same_status(status(), status(probed={"echo": False}))
+    assert same_status(status(), status(probed={"echo": True}))
+    assert not same_status(status(), status(running=False))
+    assert status()["podIPs"] == [{"ip": "10.244.1.2"}]
+    waiting = status(addresses=[], running=False, started="", problem="no room")
+    assert waiting["phase"] == "Pending"
+    assert waiting["containerStatuses"][0]["state"]["waiting"]["message"] == "no room"
+
 
 POD: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"a/b": "c"}, "annotations": {"x": "y"}},
