@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
+from collections.abc import Iterable
+from itertools import islice
 
 from kproxy.dataplane.symbolic.ask import OpaqueError, ask
 from kproxy.dataplane.symbolic.free_variables import AFTER, Stage
 from kproxy.dataplane.symbolic.variables import Interfaces, Variables
-from kproxy.netfilter import Family
+from kproxy.netfilter import Family, parse_rule
 from kproxy.netfilter.condition import Chance
 from kproxy.netfilter.iptables.matches import (
     MATCH_CLASSES,
@@ -19,7 +18,7 @@ from kproxy.netfilter.iptables.matches import (
     SetMatch,
 )
 from kproxy.netfilter.iptables.matches.link import MacMatch, PkttypeMatch, RpfilterMatch
-from tests.support.netfilter.strategies import extensions
+from tests.support.netfilter.recorded_rules import groups
 
 OPEN = {MacMatch, PhysdevMatch, PkttypeMatch, RpfilterMatch}
 """Those that it takes for open, each under its own text."""
@@ -27,13 +26,12 @@ STATE = {RecentMatch, SetMatch}
 """Those that are more than a condition."""
 
 
-def examples(cls: type[Match]) -> Iterator[Match]:
-    """Matches of a class."""
-    for _ in range(3):
-        yield extensions(cls, Family.IPV4).example()
+def examples(cls: type[Match]) -> Iterable[Match]:
+    """Some matches of a class, of recorded rules: of IPv4, if it has it."""
+    rules = (parse_rule(line, family=group.family) for group in groups() for each in group.typed for line in each.saved)
+    return islice((match for rule in rules for match in rule.matches if type(match) is cls), 3)
 
 
-@pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
 def test_no_other_match_is_taken_for_open() -> None:
     """A forgotten one gives no wrong answer, only a weaker one, so random rules for both engines do not tell."""
     variables = Variables(Family.IPV4, Interfaces(["eth0"]), 1)
