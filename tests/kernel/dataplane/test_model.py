@@ -17,10 +17,10 @@ from random import Random
 
 import pytest
 
-from kproxy.dataplane import Host, Outcome, Route, RoutingRule, index_ruleset, parse_endpoint, trace
+from kproxy.dataplane import Host, Outcome, index_ruleset, parse_endpoint, trace
 from kproxy.dataplane.concrete.reply import reply_to
 from kproxy.linux.testbed.wire import REPLY, what_counts
-from kproxy.netfilter import Family, Masked, Network, canonical_ruleset
+from kproxy.netfilter import Family, canonical_ruleset
 from tests.support.examples import spread
 from tests.support.kernel.dataplane_agree import Tally
 from tests.support.kernel.dataplane_rules import NODE, SERVICES, Generator, Packets
@@ -272,41 +272,6 @@ COMMIT
             elif ("nat", "PREROUTING", 3) in met or met[rule]:
                 known = dataclasses.replace(known, nth={rule: known.nth[rule] + 1})
     assert one in fates
-
-
-@both_families
-@both_variants
-def test_policy_routing(family: Family, variant: str) -> None:
-    """A mark chooses a routing table: set in mangle it counts, set in filter it comes too late."""
-    six = family is Family.IPV6
-    everywhere, gateway = ("::/0", "fd00:245::5") if six else ("0.0.0.0/0", "10.245.0.5")
-    text = """*mangle
--A PREROUTING -p udp -j MARK --set-mark 1
--A OUTPUT -p udp -j MARK --set-mark 1
--A OUTPUT -p sctp -j TOS --set-tos 0x10
-COMMIT
-*nat
--A OUTPUT -p tcp --dport 443 -j DNAT --to-destination {pod}
--A POSTROUTING -o cali1 -j MASQUERADE
-COMMIT
-*filter
--A OUTPUT -p tcp -j MARK --set-mark 1
--A OUTPUT -o cali1 -p udp --dport 53 -j DROP
-COMMIT
-""".replace("{pod}", "fd00:244::11" if six else "10.244.0.11")
-    tally = Tally()
-    with node_with_sets("dr") as (node, host):
-        at = ["ip", "-6" if six else "-4"]
-        node.run(*at, "rule", "add", "fwmark", "0x1/0x1", "table", "7")
-        node.run(*at, "route", "add", everywhere, "via", gateway, "dev", "cali1", "onlink", "table", "7")
-        route = Route(Network.parse(everywhere, family), "cali1", parse_endpoint(gateway)[1], table="7")
-        rule = RoutingRule("7", mark=Masked(1, 1), family=family)
-        host = dataclasses.replace(host, routes=(*(host.routes or ()), route), rules=(rule,))
-        packets = Packets(Random(5), family)
-        with loaded(node, text, family, variant):
-            there = bench(node, host, canonical_ruleset(text, family), variant, tally, "policy ")
-            there.compare([packets.one() for _ in range(80)], replies=False)
-    agree(tally)
 
 
 @both_families

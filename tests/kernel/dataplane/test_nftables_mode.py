@@ -22,8 +22,6 @@ pytestmark = pytest.mark.root
 CASES = sorted(path.name for path in (REFERENCE / "clusters").iterdir() if path.is_dir())
 GOLDEN = sorted(path.parent.name for path in (paths.ROOT / "rules_golden").glob("*/cluster.yaml"))
 
-both_families = pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.version}")
-
 
 @pytest.fixture(scope="module")
 def kube() -> Iterator[tuple[Node, Host]]:
@@ -34,15 +32,6 @@ def kube() -> Iterator[tuple[Node, Host]]:
 def agree(tally: Tally) -> None:
     assert not tally.disagreements, f"{tally}\n" + "\n".join(tally.disagreements[:5])
     assert tally.packets
-
-
-@both_families
-@pytest.mark.parametrize("case", ["case-10022", "case-10044"])
-def test_recorded_tables(kube: tuple[Node, Host], case: str, family: Family) -> None:
-    tally = Tally()
-    text = (REFERENCE / "clusters" / case / f"kube-proxy.v{family.version}.nft").read_text()
-    run_kube_table(*kube, text, family, 60, tally, f"{case} ")
-    agree(tally)
 
 
 @pytest.mark.parametrize("group", spread(range(8), 0, 2))

@@ -18,8 +18,6 @@ from tests.support.kernel.dataplane_wire import Node, Probe
 
 pytestmark = pytest.mark.root
 
-ECN = ("--ecn-tcp-cwr", "! --ecn-tcp-ece", "--ecn-tcp-ece ! --ecn-tcp-cwr", "--ecn-ip-ect 2", "! --ecn-ip-ect 0",
-       "--ecn-tcp-ece ! --ecn-ip-ect 0")  # fmt: skip
 OUTSIDE = {Family.IPV4: "198.51.100.", Family.IPV6: "2001:db8:9::"}
 FAR = {Family.IPV4: "10.244.1.9", Family.IPV6: "fd00:245::5"}
 
@@ -47,12 +45,6 @@ def agree(node: Node, index: Index, host: Host, sent: list[Probe], name: str) ->
     assert not tally.disagreements, "\n".join(tally.disagreements[:3])
     assert tally.open == 0
     return found
-
-
-@pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.version}")
-@pytest.mark.parametrize("options", ECN)
-def test_ecn(plain: tuple[Node, Host], options: str, family: Family) -> None:
-    forwarded(plain, f"-p tcp -m ecn {options}", family, probes(family, protocol="tcp"))
 
 
 def test_ecn_that_is_removed(plain: tuple[Node, Host]) -> None:

@@ -152,27 +152,6 @@ def stub(folder: Path, name: str, script: str) -> str:
 FRESH = VAGRANT.parent / "scripts" / "fresh.sh"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environment", "told"),
-    [
-        (["buster"], {}, "'buster' is no suite that kproxy is tried on"),
-        (["trixie", ""], {}, "'' is no suite that kproxy is tried on"),
-        ([], {"FRESH_STEPS": "all"}, "FRESH_STEPS must be demo, test or demo,test, not 'all'"),
-        ([], {"FRESH_TIMEOUT": "soon"}, "FRESH_TIMEOUT must be a number of seconds, not 'soon'"),
-        ([], {"FRESH_KEEP": "maybe"}, "FRESH_KEEP must be yes or no, not 'maybe'"),
-    ],
-)
-def test_bad_usage_of_fresh(tmp_path: Path, arguments: list[str], environment: dict[str, str], told: str) -> None:
-    """Told in one line before anything is installed or made."""
-    path = bare_path(tmp_path / "bin")
-    code, said = run("/bin/bash", FRESH, *arguments, PATH=path, KPROXY_CACHE=str(tmp_path / "cache"), **environment)
-    assert code == 2, said
-    assert told in said
-    assert len(said.splitlines()) == 1
-    assert not (tmp_path / "bin" / "installed").exists()
-    assert not (tmp_path / "cache").exists()
-
-
 @pytest.mark.root
 def test_an_interrupted_fresh_run_leaves_nothing(tmp_path: Path) -> None:
     """Neither a process nor a half-made root, when it is ended while mmdebstrap runs."""

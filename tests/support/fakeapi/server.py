@@ -1,8 +1,8 @@
 """The small API server of these tests over HTTP: what clients and informers need, on a loopback port.
 
-List with pages, watch with bookmarks and streaming lists, 410 both ways, create, update, merge patch, delete,
-both kinds of discovery, bearer tokens, TLS with client certificates. `intercept` takes a request over before it is
-answered, to hang, to drop the connection or to answer nonsense.
+List with pages, watch with bookmarks and streaming lists, 410 both ways, create, update, merge patch, delete, bearer
+tokens, TLS with client certificates. `intercept` takes a request over before it is answered, to hang, to drop the
+connection or to answer nonsense.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.support.fakeapi.discovery import discovery_document, plain_resources
 from tests.support.fakeapi.storage import KINDS, Json, Kind, Selectors, StatusError, Storage, bookmark, expired
 
 Intercept = Callable[["Handler"], bool]
@@ -33,14 +32,12 @@ class FakeApiServer:
         *,
         tokens: dict[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
-        aggregated: bool = True,
         watch_list: bool = True,
         gone_as_status: bool = False,
     ) -> None:
         self.storage = Storage()
         self.changed = threading.Condition()
         self.tokens = tokens
-        self.aggregated = aggregated
         self.watch_list = watch_list
         self.gone_as_status = gone_as_status
         self.intercept: Intercept | None = None
@@ -144,10 +141,8 @@ class Handler(BaseHTTPRequestHandler):
     def send_json(self, body: Json, code: int = 200, headers: dict[str, str] | None = None) -> None:
         data = json.dumps(body, separators=(",", ":")).encode() + b"\n"
         self.send_response(code)
-        kind = "application/json"
-        if body.get("kind") == "APIGroupDiscoveryList":
-            kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-        for name, value in ({"Content-Type": kind, "Content-Length": str(len(data))} | (headers or {})).items():
+        sent = {"Content-Type": "application/json", "Content-Length": str(len(data))} | (headers or {})
+        for name, value in sent.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
@@ -183,17 +178,9 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         self.query = dict(parse_qsl(parts.query))
         words = [unquote(word) for word in parts.path.strip("/").split("/")]
-        if parts.path in ("/api", "/apis") or (words[0] == "api" and len(words) == 2):
-            accepted = self.headers.get("Accept", "")
-            aggregated = self.api.aggregated and "APIGroupDiscoveryList" in accepted
-            self.send_json(discovery_document(parts.path, aggregated))
-            return
         group, version, rest = ("", words[1], words[2:]) if words[0] == "api" else ("", "", [])
         if words[0] == "apis" and len(words) > 2:
             group, version, rest = words[1], words[2], words[3:]
-            if not rest:
-                self.send_json(plain_resources(group, version))
-                return
         namespace = ""
         if len(rest) > 2 and rest[0] == "namespaces":
             namespace, rest = rest[1], rest[2:]

@@ -22,10 +22,8 @@ class Kind:
     group: str
     version: str
     plural: str
-    singular: str
     kind: str
     namespaced: bool = True
-    short_names: tuple[str, ...] = ()
 
     @property
     def api_version(self) -> str:
@@ -37,14 +35,14 @@ class Kind:
 
 
 KINDS = (
-    Kind("", "v1", "services", "service", "Service", True, ("svc",)),
-    Kind("", "v1", "endpoints", "endpoints", "Endpoints", True, ("ep",)),
-    Kind("", "v1", "nodes", "node", "Node", False, ("no",)),
-    Kind("", "v1", "namespaces", "namespace", "Namespace", False, ("ns",)),
-    Kind("", "v1", "configmaps", "configmap", "ConfigMap", True, ("cm",)),
-    Kind("apps", "v1", "deployments", "deployment", "Deployment", True, ("deploy",)),
-    Kind("discovery.k8s.io", "v1", "endpointslices", "endpointslice", "EndpointSlice", True),
-    Kind("example.org", "v1", "fruits", "fruit", "Fruit", True, ("fr",)),
+    Kind("", "v1", "services", "Service"),
+    Kind("", "v1", "endpoints", "Endpoints"),
+    Kind("", "v1", "nodes", "Node", False),
+    Kind("", "v1", "namespaces", "Namespace", False),
+    Kind("", "v1", "configmaps", "ConfigMap"),
+    Kind("apps", "v1", "deployments", "Deployment"),
+    Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+    Kind("example.org", "v1", "fruits", "Fruit"),
 )
 
 

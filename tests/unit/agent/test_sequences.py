@@ -147,25 +147,3 @@ def test_every_history_ends_with_the_golden_rules(path: Path) -> None:
                 put_slice(piece)(proxier)
         subject.sync()
         assert rules_of(subject.kernel) == golden, f"seed {seed}"
-
-
-@pytest.mark.parametrize("path", CASES[::5], ids=ident)
-def test_a_cluster_that_goes_leaves_the_base_rules(path: Path) -> None:
-    cluster, config, node, family, name = read(path)
-    empty = Subject(config, node, family, name)
-    full = Subject(config, node, family, name)
-    for subject in (empty, full):
-        subject.proxier.set_options(subject.options)
-        subject.proxier.enable()
-    for service in cluster.services:
-        put_service(service)(full.proxier)
-    for piece in cluster.endpoint_slices:
-        put_slice(piece)(full.proxier)
-    full.sync()
-    for service in cluster.services:
-        delete_service(service.metadata.key)(full.proxier)
-    for piece in cluster.endpoint_slices:
-        delete_slice(piece.metadata.key)(full.proxier)
-    full.sync()
-    empty.sync()
-    assert rules_of(full.kernel) == rules_of(empty.kernel)

@@ -47,15 +47,3 @@ def test_recorded_cluster(path: Path) -> None:
         yaml.safe_dump_all(shuffled),
     ):
         assert objects(parse_manifests(text)) == objects(found)
-
-
-def test_spot_checks() -> None:
-    found = objects(load_manifests([REFERENCE / "clusters" / "case-10001" / "cluster.yaml"]))
-    service = found["Service", "default/svc-1"]
-    assert (service.spec.type, service.spec.cluster_ips) == ("NodePort", ("10.96.1.2",))
-    assert (service.spec.ports[0].protocol, service.spec.ports[0].node_port) == ("UDP", 30107)
-    assert service.spec.internal_traffic_policy == "Cluster"
-    piece = found["EndpointSlice", "default/svc-1-ipv4-0"]
-    assert [endpoint.addresses[0] for endpoint in piece.endpoints[:2]] == ["10.244.0.211", "10.244.0.167"]
-    assert piece.endpoints[2].hints.for_zones == ("zone-b",)
-    assert piece.endpoints[3].conditions.serving is None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.client.resources import ENDPOINTS, NODES, SERVICES
+from kproxy.client.resources import SERVICES
 from kproxy.informer.codec import LineReader, UnstructuredCodec, decode_status, endpoint_slice_codec
 from kproxy.informer.objects import EventType, Status, WireError
 from tests.support.informer.builders import line, spelled
@@ -96,15 +96,6 @@ def test_equal_leaves_are_shared() -> None:
     one, two = page.items
     assert one.endpoints[0].node_name is two.endpoints[1].node_name
     assert one.endpoints[0].conditions is two.endpoints[0].conditions
-
-
-def test_every_typed_kind() -> None:
-    node = {"kind": "Node", "metadata": {"name": "n"}, "spec": {"podCIDR": "10.0.0.0/24"}}
-    assert NODES.codec.decode(json.dumps(node).encode()).pod_cidrs == ("10.0.0.0/24",)
-    endpoints = {"kind": "Endpoints", "metadata": {"name": "e"}, "subsets": [{"addresses": [{"ip": "10.0.0.1"}]}]}
-    assert ENDPOINTS.codec.decode(json.dumps(endpoints).encode()).subsets[0].addresses[0].ip == "10.0.0.1"
-    with pytest.raises(WireError):
-        NODES.codec.decode(b'{"kind":"Service"}')
 
 
 def test_unstructured_items_of_lists_get_their_kind() -> None:

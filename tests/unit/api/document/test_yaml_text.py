@@ -92,13 +92,6 @@ def test_aliases_and_merge_keys() -> None:
     assert values("a: '<<'\nb: {'<<': c}\n") == [{"a": "<<", "b": {"<<": "c"}}]
 
 
-def test_duplicate_keys_do_not_stop_the_reader() -> None:
-    documents = list(read_yaml("a: 1\nb: {c: 1,\n  c: 2}\na: 2\n---\nd: 1\n"))
-    assert [document.value for document in documents] == [{"a": 2, "b": {"c": 2}}, {"d": 1}]
-    found = [(error.message, error.line) for error in documents[0].duplicates]
-    assert found == [('key "c" already set in map', 3), ('key "a" already set in map', 4)]
-
-
 @pytest.mark.parametrize(
     ("text", "message", "line", "column"),
     [

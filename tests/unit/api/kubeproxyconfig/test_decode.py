@@ -39,10 +39,6 @@ def refused(data: bytes | str, file: str = "c.yaml") -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_there_are_recorded_configurations() -> None:
-    assert len(RECORDED) > 80
-
-
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
 def test_recorded_configurations_load_without_a_warning(path: Path) -> None:
     loaded = load_config(str(path))
@@ -428,22 +424,6 @@ def settle(data: bytes) -> None:
         assert json.loads(configz_json(config))["kubeproxy.config.k8s.io"] == configz(config)
         return
     assert problems
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes(data: bytes) -> None:
-    settle(data)
-
-
-@given(st.text(alphabet="{}[]:,-&*!|>'\"#?%@ \n\tab01<~.", max_size=60))
-def test_any_text_with_yaml_punctuation(text: str) -> None:
-    settle(f"{HEAD}{text}".encode())
-    settle(text.encode())
-
-
-@given(values)
-def test_any_json_value(value: Any) -> None:
-    settle(json.dumps(value).encode())
 
 
 def _paths(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

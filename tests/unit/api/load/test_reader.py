@@ -81,11 +81,6 @@ def test_forms(form: str, file: str) -> None:
     assert {location.file for location in found.sources.values()} == {file}
 
 
-@pytest.mark.parametrize("form", [name for name in FORMS if "json" in name])
-def test_json_files(form: str) -> None:
-    assert len(keys(parse_manifests(FORMS[form], "x.json"))) == 4
-
-
 def test_typed_lists_lend_their_kind_to_their_items() -> None:
     bare = [{key: value for key, value in item.items() if key not in ("apiVersion", "kind")} for item in ALL]
     lists = [
@@ -276,27 +271,6 @@ def test_duplicate_objects() -> None:
     assert keys(parse_manifests(json.dumps(SERVICE) + "\n" + json.dumps(other))) == ["default/web", "other/web"]
 
 
-def test_collisions_between_services_name_both_places() -> None:
-    other = SERVICE | {"metadata": {"name": "b"}}
-    assert problems(yaml.safe_dump_all([SERVICE, other]), "f.yaml") == [
-        'f.yaml: document 2: line 14: spec.clusterIPs: Invalid value: ["10.96.0.7"]: failed to allocate IP 10.96.0.7: '
-        "provided IP is already allocated to Service default/web (f.yaml: document 1: line 1)"
-    ]
-
-
-def test_node_spellings_must_agree() -> None:
-    node = NODE | {"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.1.0/24"]}}
-    assert problems(json.dumps(node)) == [
-        'f: document 1: line 1: spec.podCIDRs: Invalid value: ["10.0.1.0/24"]: first value must match `podCIDR`'
-    ]
-
-
-def test_unusable_slice_ports_are_refused() -> None:
-    assert problems(json.dumps(SLICE | {"ports": [{"port": 99999}]})) == [
-        "f: document 1: line 1: ports[0].port: Invalid value: 99999: must be between 1 and 65535, inclusive"
-    ]
-
-
 def test_warnings_say_where() -> None:
     text = """\
 apiVersion: v1
@@ -371,13 +345,6 @@ def test_a_wrong_type_in_a_deciding_field_is_reported_alone() -> None:
     )
     (only,) = problems(text)
     assert "spec.type: Invalid value: 7: must be a string" in only
-
-
-def test_a_broken_line_is_named_whatever_the_file_is_called() -> None:
-    lines = [json.dumps(SERVICE), json.dumps(SLICE)[:-9], json.dumps(NODE)]
-    for file in ("f", "f.jsonl", "-"):
-        (only,) = problems("\n".join(lines), file)
-        assert only.startswith(f"{file}: document 2: line 2: invalid JSON")
 
 
 def test_misspelt_fields_are_warned_about() -> None:

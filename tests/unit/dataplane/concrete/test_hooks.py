@@ -98,31 +98,6 @@ def with_sysctl(**values: int) -> Host:
     return replace(NODE, sysctls={**NODE.sysctls, **{name.replace("__", "."): value for name, value in values.items()}})
 
 
-@pytest.mark.parametrize(
-    ("src", "dst", "sysctls", "verdict"),
-    [
-        ("198.51.100.7", "127.0.0.1", {}, "DROP"),
-        ("198.51.100.7", "127.0.0.1", {"net__ipv4__conf__all__route_localnet": 1}, "ACCEPT"),
-        ("198.51.100.7", "127.0.0.1", {"net__ipv4__conf__eth0__route_localnet": 1}, "ACCEPT"),
-        ("127.0.0.1", "192.0.2.10", {"net__ipv4__conf__all__route_localnet": 1}, "DROP"),
-        ("192.0.2.10", "10.96.0.1", {}, "DROP"),
-        ("192.0.2.10", "10.96.0.1", {"net__ipv4__conf__all__accept_local": 1}, "ACCEPT"),
-        ("10.244.0.11", "10.96.0.1", {}, "ACCEPT"),
-        ("10.244.0.11", "10.96.0.1", {"net__ipv4__conf__all__rp_filter": 1}, "DROP"),
-        ("10.244.0.11", "10.96.0.1", {"net__ipv4__conf__all__rp_filter": 2}, "ACCEPT"),
-        ("224.0.0.1", "10.96.0.1", {}, "DROP"),
-        ("0.0.0.0", "10.96.0.1", {}, "DROP"),
-        ("198.51.100.7", "0.0.0.0", {}, "DROP"),
-        ("198.51.100.7", "10.96.0.1", {"net__ipv4__ip_forward": 0}, "DROP"),
-        ("198.51.100.7", "192.0.2.10", {"net__ipv4__ip_forward": 0}, "ACCEPT"),
-        ("198.51.100.7", "192.0.2.255", {}, "ACCEPT"),
-    ],
-)
-def test_routing_refuses(src: str, dst: str, sysctls: dict[str, int], verdict: str) -> None:
-    packet = make_packet(f"{src}:4000", f"{dst}:80", in_interface="eth0")
-    assert fate("filter: -A FORWARD", packet, with_sysctl(**sysctls)).verdict == verdict
-
-
 def test_a_loopback_source_leaves_only_with_route_localnet() -> None:
     packet = make_packet("127.0.0.1:4000", "127.0.0.1:30080", origin="local")
     text = "nat: -A OUTPUT -p tcp --dport 30080 -j DNAT --to-destination 10.244.0.11:80"

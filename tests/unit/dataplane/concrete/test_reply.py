@@ -28,17 +28,6 @@ KUBE = """nat: -A PREROUTING -d 10.96.0.1 -p tcp --dport 80 -j DNAT --to-destina
           filter: -A FORWARD -j DROP"""
 
 
-def test_reply_to_what_was_forwarded() -> None:
-    outcome = fate(KUBE)
-    assert (outcome.src, outcome.dst) == ("10.244.0.1:4000", "10.244.0.11:8080")
-    back = only(trace_reply(rules(KUBE), NODE, outcome))
-    assert (back.verdict, back.src, back.dst) == ("ACCEPT", "10.96.0.1:80", "198.51.100.7:4000")
-    assert back.packet.in_interface == "cni0"
-    assert back.packet.out_interface == "eth0"
-    assert [(step.chain, step.rule) for step in back.path] == [("FORWARD", 1)]
-    assert back.dnat
-
-
 def test_the_packet_after_the_first() -> None:
     """The rules may have changed: what the connection has is what counts."""
     outcome = fate(KUBE)
@@ -58,22 +47,6 @@ def test_a_connection_given_by_its_tuples() -> None:
     assert (outcome.verdict, outcome.src, outcome.dst) == ("ACCEPT", "10.96.0.1:80", "198.51.100.7:4000")
 
 
-def test_reply_to_what_was_delivered_here() -> None:
-    text = "nat: -A PREROUTING -d 10.96.0.1 -j DNAT --to-destination 192.0.2.10:8080\n".replace(" -j", " -p tcp -j")
-    back = only(trace_reply(rules(text), NODE, fate(text)))
-    assert (back.hook, back.src, back.dst) == ("POSTROUTING", "10.96.0.1:80", "198.51.100.7:4000")
-
-
-def test_answers_to_rejected_packets() -> None:
-    text = "filter: -A FORWARD -p tcp -j REJECT --reject-with tcp-reset"
-    back = only(trace_reply(rules(text), NODE, fate(text)))
-    assert (back.src, back.dst, back.packet.out_interface) == ("10.96.0.1:80", "198.51.100.7:4000", "eth0")
-    assert back.connection is not None
-    assert back.connection.state == "RELATED"
-    text = "filter: -A FORWARD -j REJECT\nfilter: -A OUTPUT -p icmp -s 192.0.2.10 -j DROP"
-    assert only(trace_reply(rules(text), NODE, fate(text))).verdict == "DROP"
-
-
 def test_nothing_answers_a_dropped_packet() -> None:
     text = "filter: -A FORWARD -j DROP"
     with pytest.raises(DataplaneError, match="verdict is DROP"):
@@ -89,12 +62,6 @@ def test_a_reply_does_not_know_a_mark_that_chance_has_set() -> None:
     assert first.connection is not None
     assert (first.connection.mark & 1, first.connection.mark_known & 1) == (0, 0)
     assert only(trace_reply(rules(text), NODE, first)).verdict == "INDETERMINATE"
-
-
-def test_untracked_packets_stay_untracked() -> None:
-    text = "raw: -A PREROUTING -j CT --notrack"
-    back = only(trace_reply(rules(text), NODE, fate(text, NEW_PACKET)))
-    assert (back.connection, back.dst) == (None, "198.51.100.7:4000")
 
 
 def test_what_a_chain_of_inet_refuses_at_ingress_is_answered_through_output() -> None:

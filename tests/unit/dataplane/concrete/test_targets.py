@@ -29,19 +29,6 @@ def test_verdict(target: str, verdict: str, refusal: str) -> None:
     assert (outcome.verdict, outcome.reject) == (verdict, refusal)
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "-j LOG", "-j NFLOG --nflog-group 1", "-j TRACE", "-j RETURN", "-j MARK --set-mark 1", "",
-        "-j AUDIT --type accept", "-j CLASSIFY --set-class 1:1",
-    ],
-)  # fmt: skip
-def test_target_that_does_not_decide(target: str) -> None:
-    outcome = fate(f"filter: -A FORWARD {target}")
-    assert outcome.verdict == "ACCEPT"
-    assert [step.rule for step in outcome.path] == [1]
-
-
 def test_an_address_of_a_range_is_a_matter_of_chance() -> None:
     text = "nat: -A PREROUTING -p tcp -j DNAT --to-destination 10.244.0.11-10.244.0.14:8080"
     found = chances(trace(rules(text), NODE, NEW_PACKET))

@@ -92,20 +92,6 @@ def test_recorded_clusters(family: Family) -> None:
     assert rules > 3_000
 
 
-def test_the_recorded_node() -> None:
-    """The restore input of the minikube cluster gives the chains of its dump."""
-    loaded = canonical_ruleset((REFERENCE / "minikube" / "kube-proxy.v4.restore").read_text(), Family.IPV4)
-    dump = parse_save((REFERENCE / "minikube" / "iptables-nft-save.v4.txt").read_text())
-    same = 0
-    for table in loaded.tables:
-        for chain in table.chains:
-            recorded = dump.chain(table.name, chain.name)
-            if recorded is not None and chain.name.startswith(("KUBE-SEP", "KUBE-EXT")):
-                assert recorded == chain
-                same += 1
-    assert same >= 8
-
-
 BASE = canonical_ruleset(
     "*filter\n:A - [0:0]\n:B - [0:0]\n-A INPUT -j A\n-A A -j B\nCOMMIT\n*nat\n:N - [0:0]\nCOMMIT\n", Family.IPV4
 )
