@@ -87,11 +87,10 @@ def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> Fi
         from bench import apply_tables
 
         return apply_tables.first_apply(size, directory)
-    from kproxy.linux.iptables.binaries import find_iptables
-    from kproxy.linux.iptables.executor import IptablesExecutor
+    from kproxy.linux.iptables.executor import IptablesExecutor, find_iptables
     from kproxy.linux.namespace import Namespace
-    from kproxy.linux.sync.desired import desired_rules
-    from kproxy.linux.sync.reconcile import reconcile_rules
+    from kproxy.linux.sync.iptables.desired import desired_rules
+    from kproxy.linux.sync.iptables.reconcile import reconcile_rules
     from kproxy.netfilter.hooks import Variant
     from kproxy.render import RenderedTarget
     from kproxy.render.iptables.save import jump_text
@@ -129,11 +128,10 @@ def one_slice(size: tuple[int, int], variant_name: str, directory: Path) -> OneS
         from bench import apply_tables
 
         return apply_tables.one_slice(size, directory)
-    from kproxy.linux.iptables.binaries import find_iptables
-    from kproxy.linux.iptables.executor import IptablesExecutor
+    from kproxy.linux.iptables.executor import IptablesExecutor, find_iptables
     from kproxy.linux.namespace import Namespace
-    from kproxy.linux.sync.restore_batches import plan_runs, run_text
-    from kproxy.linux.sync.syncer import Syncer
+    from kproxy.linux.sync.iptables.backend import Syncer
+    from kproxy.linux.sync.iptables.reconcile import plan_runs, run_text
     from kproxy.netfilter.hooks import Variant
     from kproxy.services import IPFamily
 

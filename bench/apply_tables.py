@@ -40,8 +40,7 @@ class Loads(msgspec.Struct):
 def first_apply(size: tuple[int, int], directory: Path) -> FirstApply:
     """Measures a first apply, and one `nft -f` of the same table, one object a line, in turn: medians of the rounds."""
     from kproxy.linux.namespace import Namespace
-    from kproxy.linux.nftables.binary import find_nft
-    from kproxy.linux.nftables.executor import NftExecutor
+    from kproxy.linux.nftables.executor import NftExecutor, find_nft
     from kproxy.linux.sync.nftables.desired import DesiredTable, table_text
     from kproxy.linux.sync.nftables.reconcile import reconcile_table
     from kproxy.render.nftables.renderer import Renderer
@@ -57,6 +56,8 @@ def first_apply(size: tuple[int, int], directory: Path) -> FirstApply:
             super().run(script)
             self.cpu += children_cpu() - before
 
+    from tests.support.linux.nft_tables import table_script
+
     _, state, other = load(size, directory)
     renderer = Renderer(other.options)
     renderer.render(state)
@@ -68,7 +69,7 @@ def first_apply(size: tuple[int, int], directory: Path) -> FirstApply:
     for _ in range(ROUNDS):
         with fresh_namespace() as name:
             before = children_cpu()
-            loads.plain.append(load_table(name, text.script))
+            loads.plain.append(load_table(name, table_script(text)))
             loads.plain_cpu.append(children_cpu() - before)
         with fresh_namespace() as name, Namespace.named(name) as namespace:
             executor = Counting(namespace, find_nft(), IPFamily.IPV4)
@@ -89,9 +90,8 @@ def first_apply(size: tuple[int, int], directory: Path) -> FirstApply:
 def one_slice(size: tuple[int, int], directory: Path) -> OneSlice:
     """Measures one changed EndpointSlice at a time, and a bare `nft -f` of the transaction of such a change."""
     from kproxy.linux.namespace import Namespace
-    from kproxy.linux.nftables.binary import find_nft
-    from kproxy.linux.nftables.executor import NftExecutor
-    from kproxy.linux.sync.nftables.syncer import TableSyncer
+    from kproxy.linux.nftables.executor import NftExecutor, find_nft
+    from kproxy.linux.sync.nftables.backend import TableSyncer
     from kproxy.services import IPFamily
 
     class Noting(NftExecutor):

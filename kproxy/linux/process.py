@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
@@ -74,7 +74,21 @@ def run(namespace: Namespace, command: Sequence[str], *, text: str = "", timeout
         for start in range(0, len(text), _WRITTEN):
             given.write(text[start : start + _WRITTEN].encode(errors=ERRORS))
         given.seek(0)
-        done = _run_to_its_end(namespace, command, given, output, timeout)
+        try:
+            with _startable(command[0]):
+                done: subprocess.CompletedProcess[bytes] = namespace.call(
+                    subprocess.run,
+                    command,
+                    stdin=given,
+                    stdout=output,
+                    stderr=subprocess.PIPE,
+                    env=child_environment(),
+                    timeout=timeout,
+                    check=False,
+                    process_group=0,
+                )
+        except subprocess.TimeoutExpired as error:
+            raise took_too_long(command[0], timeout) from error
         output.seek(0)
         printed = output.read()
     return Finished(done.returncode, printed.decode(errors=ERRORS), done.stderr.decode(errors=ERRORS))
@@ -103,9 +117,9 @@ def stream(
     """
     deadline = time.monotonic() + timeout
     with open(os.memfd_create("stderr"), "w+b") as errors:
-
-        def start() -> subprocess.Popen[bytes]:
-            return subprocess.Popen(
+        with _startable(command[0]):
+            child: subprocess.Popen[bytes] = namespace.call(
+                subprocess.Popen,
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -113,9 +127,6 @@ def stream(
                 env={**child_environment(), **(environment or {})},
                 process_group=0,
             )
-
-        with _startable(command[0]):
-            child = namespace.call(start)
         try:
             yield from _pieces(child, command[0], deadline, timeout, max_octets)
             code = child.wait(max(0.0, deadline - time.monotonic()) + 1)
@@ -164,29 +175,3 @@ def _startable(program: str) -> Iterator[None]:
         raise ToolMissingError(f"{program} cannot be executed: {error.strerror}") from error
     except OSError as error:
         raise ToolMissingError(f"{program} cannot be started: {error.strerror}") from error
-
-
-def _run_to_its_end(
-    namespace: Namespace,
-    command: Sequence[str],
-    given: IO[bytes],
-    output: IO[bytes],
-    timeout: float,
-) -> subprocess.CompletedProcess[bytes]:
-    def start() -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            command,
-            stdin=given,
-            stdout=output,
-            stderr=subprocess.PIPE,
-            env=child_environment(),
-            timeout=timeout,
-            check=False,
-            process_group=0,
-        )
-
-    try:
-        with _startable(command[0]):
-            return namespace.call(start)
-    except subprocess.TimeoutExpired as error:
-        raise took_too_long(command[0], timeout) from error

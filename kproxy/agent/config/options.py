@@ -36,7 +36,7 @@ from kproxy.api.kubeproxyconfig.validate import field_path, validate_config
 from kproxy.cluster.facts.kubeproxy import ConfigText
 from kproxy.errors import InputError, Location
 from kproxy.family import join_host_port
-from kproxy.linux.iptables.lock import DEFAULT_WAIT
+from kproxy.linux.iptables.legacy import DEFAULT_WAIT
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features
 from kproxy.services import IPFamily

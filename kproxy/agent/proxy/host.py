@@ -17,10 +17,10 @@ from kproxy.agent.log import event
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, Conntrack, KubeProxyConfiguration
 from kproxy.cluster.stale_flows import Addresses
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.generation import Ledger
-from kproxy.linux.iptables.lock import DEFAULT_WAIT
+from kproxy.linux.iptables.legacy import DEFAULT_WAIT
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync import prepare
+from kproxy.linux.nfnetlink import Ledger
+from kproxy.linux.sync import apply
 from kproxy.linux.sync.backend import Host
 from kproxy.linux.sync.cleanup import cleanup_other_mode
 from kproxy.linux.sync.report import CleanedTables
@@ -60,14 +60,14 @@ def prepare_host(
     features: Features | None = None,
     lock_wait: float = DEFAULT_WAIT,
 ) -> Host:
-    """Finds out what the host can do; see `prepare.prepare_host`.
+    """Finds out what the host can do; see `apply.prepare_host`.
 
     Each family gets a namespace of its own, so that the families do not wait for one another. The caller closes
     them (`close_host`).
     """
     ledger = Ledger()
     with open_namespace(netns) as namespace:
-        host = prepare.prepare_host(mode, namespace, families, variant, features, lock_wait)
+        host = apply.prepare_host(mode, namespace, families, variant, features, lock_wait)
     own = tuple(family.own(open_namespace(netns), ledger) for family in host.families)
     return msgspec.structs.replace(host, families=own)
 

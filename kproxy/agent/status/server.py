@@ -25,7 +25,7 @@ from kproxy.cluster.snapshot.script import COLLECT
 from kproxy.errors import InputError
 from kproxy.httpd.server import Handler, HttpServers, open_socket
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.host.addresses import interface_addresses
+from kproxy.linux.host.facts import interface_addresses
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.backend import node_options

@@ -21,8 +21,7 @@ from kproxy.lab.errors import LabInputError
 from kproxy.lab.spec import CLIENT, FABRIC, LabSpec
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.host.rules import output_of
-from kproxy.linux.iptables.binaries import installed
-from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.iptables.executor import IptablesExecutor, installed
 from kproxy.linux.namespace import Namespace
 from kproxy.netfilter import Family, Rule, parse_save
 from kproxy.netfilter.hooks import Variant

@@ -34,8 +34,8 @@ from kproxy.lab.links import read_links
 from kproxy.lab.spec import CLIENT, FABRIC
 from kproxy.lab.state import LabDirectory, LabRecord
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.generation import nft_generation
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nfnetlink import nft_generation
 
 POLL: Final = 0.5
 """Seconds between two looks at a lab's nodes."""

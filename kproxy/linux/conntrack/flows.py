@@ -1,17 +1,28 @@
-"""Connection tracking entries: reading those of UDP and SCTP, and deleting single ones.
+"""Connection tracking entries of UDP and SCTP: reading them, deleting single ones, and ending the stale ones.
 
 The conntrack tool reads 7,700 entries in 0.05 s where pyroute2 takes 2.3 s, so it is used if it is installed.
 Deleting goes through pyroute2, which takes about a millisecond an entry and no process.
+
+Which entries are stale `cluster.stale_flows` judges. A packet may have been sent to an endpoint by the old rules and
+not have its entry yet when the new rules are in and the table is read: the entry would be missed. The kernel handles a
+packet from its first hook to its last within one RCU read-side critical section, so an RCU grace period is exactly the
+wait that is needed, and membarrier(2)'s MEMBARRIER_CMD_GLOBAL waits for one (the kernel's kernel/sched/membarrier.c
+calls synchronize_rcu). That takes some ten milliseconds.
 """
 
 from __future__ import annotations
 
+import ctypes
+import platform
 import socket
+import time
 from collections.abc import Iterable
 from typing import Any, Final
 
 from kproxy.cluster.facts.conntrack import Flow, parse_flows
+from kproxy.cluster.stale_flows import Addresses, StaleFlow, stale_flows
 from kproxy.linux.errors import LinuxError, ToolFailedError
+from kproxy.linux.host.facts import interface_addresses
 from kproxy.linux.lazy_import import load
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
@@ -124,3 +135,58 @@ def table_full(namespace: Namespace) -> str:
 
 def _number(family: IPFamily) -> int:
     return int(socket.AF_INET6 if family.is_ipv6 else socket.AF_INET)
+
+
+PASSES: Final = 3
+"""Reading the table gives no snapshot, and where entries come and go one can be missed: so it is read again after
+entries were deleted."""
+_COMMAND_GLOBAL: Final = 1
+_NUMBERS: Final = {"x86_64": 324, "aarch64": 283, "riscv64": 283, "ppc64le": 365, "s390x": 356}
+_ENOUGH: Final = 0.05
+"""Seconds to wait where the kernel does not offer it: longer than a processor stays in one packet, unless a hypervisor
+takes it away."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def wait_for_packets() -> bool:
+    """Returns when every packet that was being handled by the kernel has been; False if that had to be guessed."""
+    number = _NUMBERS.get(platform.machine())
+    if number is not None and _libc.syscall(number, _COMMAND_GLOBAL, 0, 0) == 0:
+        return True
+    time.sleep(_ENOUGH)
+    return False
+
+
+def clean_flows(
+    namespace: Namespace,
+    family: IPFamily,
+    desired: Addresses,
+    before: Addresses,
+    *,
+    dry_run: bool = False,
+    endpoints: frozenset[str] | None = None,
+) -> list[StaleFlow]:
+    """Deletes the stale entries of a namespace, and returns them.
+
+    Args:
+        endpoints: only entries that lead to one of these.
+
+    Raises:
+        LinuxError: entries cannot be read or deleted.
+    """
+    protocols = sorted({protocol for protocol, _, _ in (*desired.services, *before.services)})
+    found: list[StaleFlow] = []
+    if protocols and not dry_run:
+        wait_for_packets()
+    for _ in range(1 if dry_run else PASSES):
+        flows = read_flows(namespace, family, protocols) if protocols else []
+        if endpoints is not None:
+            flows = [flow for flow in flows if flow.endpoint in endpoints]
+        stale = stale_flows(flows, desired, before, interface_addresses(namespace, family)) if flows else []
+        if not stale:
+            break
+        found += stale
+        if not dry_run:
+            delete_flows(namespace, family, [each.flow for each in stale])
+    return found

@@ -20,16 +20,15 @@ from kproxy.cluster.snapshot.layout import host_file
 from kproxy.errors import KproxyError
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError
 from kproxy.linux.host.rules import output_of
-from kproxy.linux.iptables.binaries import COMMAND, find_iptables, installed
-from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.iptables.executor import COMMAND, IptablesExecutor, find_iptables, installed
 from kproxy.linux.iptables.variant import Choice
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.programs import find_program
-from kproxy.linux.sync.apply import apply_prepared
+from kproxy.linux.sync.apply import apply_prepared, prepare_node
 from kproxy.linux.sync.backend import NodeRequest, Prepared
-from kproxy.linux.sync.cleanup import cleanup_other_mode, cleanup_tables
+from kproxy.linux.sync.cleanup import cleanup_other_mode
 from kproxy.linux.sync.finding import Drift
-from kproxy.linux.sync.prepare import prepare_node
+from kproxy.linux.sync.iptables.reconcile import cleanup_tables
 from kproxy.linux.sync.report import Stopwatch
 from kproxy.render.nftables.names import TABLE
 from kproxy.services.names import IPFamily

@@ -14,7 +14,7 @@ from kproxy.dataplane import Host
 from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.model.errors import BoundReachedError
 from kproxy.errors import KproxyError
-from kproxy.linux.host.addresses import interface_addresses
+from kproxy.linux.host.facts import interface_addresses
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.backend import Prepared
 from kproxy.linux.sync.finding import Compared

@@ -1,5 +1,5 @@
 """What a namespace tells of its host: interfaces, addresses, bridge ports, routes, policy rules and sysctls, as the
-`Host` of the data-plane model.
+`Host` of the data-plane model; and its interfaces' addresses, which nodePortAddresses is matched against.
 
 The facts come from `ip -json` of iproute2, whose fields mean what netlink's do; `kproxy.cluster.facts` reads them.
 Sysctls come from /proc/sys.
@@ -8,7 +8,7 @@ Sysctls come from /proc/sys.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -16,11 +16,13 @@ import msgspec
 
 from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules, with_family
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, local_addresses_of
-from kproxy.linux.errors import LinuxError, ToolFailedError
+from kproxy.linux.errors import LinuxError, NamespaceError, ToolFailedError
+from kproxy.linux.lazy_import import load
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.linux.sysctl import read_sysctl
 from kproxy.netfilter.family import Family
+from kproxy.services.names import IPFamily
 
 _TIMEOUT: Final = 30.0
 _PER_INTERFACE: Final = ("rp_filter", "route_localnet", "accept_local", "forwarding")
@@ -84,3 +86,39 @@ def read_json(namespace: Namespace, *command: str) -> list[Mapping[str, Any]]:
     except msgspec.DecodeError as error:
         raise ToolFailedError(f"{' '.join(command)} printed something else than JSON: {error}") from error
     return [item for item in found if item]
+
+
+def interface_addresses(namespace: Namespace, family: IPFamily) -> tuple[str, ...]:
+    """The addresses of one family, in the order of interfaces: loopback first.
+
+    Raises:
+        LinuxError: they cannot be read.
+    """
+    number = socket.AF_INET6 if family.is_ipv6 else socket.AF_INET
+    try:
+        # flags=0: a missing namespace is an error, not something to make.
+        with load("pyroute2").IPRoute(netns=namespace.netns, flags=0) as route:
+            entries = list(route.get_addr(family=number))
+    except FileNotFoundError as error:
+        raise NamespaceError(f"{namespace.label} is not there") from error
+    except (OSError, load("pyroute2.netlink.exceptions").NetlinkError) as error:
+        raise LinuxError(f"cannot read the interface addresses of {namespace.label}: {error}") from error
+    found = []
+    for entry in sorted(entries, key=lambda entry: int(entry["index"])):
+        attributes = dict(entry["attrs"])
+        # On a point-to-point interface IFA_ADDRESS is the peer's (rtnetlink(7)).
+        address = attributes.get("IFA_LOCAL") or attributes.get("IFA_ADDRESS")
+        if address:
+            found.append(str(address))
+    return tuple(dict.fromkeys(found))
+
+
+def is_this_node(addresses: Sequence[str], node_ip: str) -> bool:
+    """Whether a namespace with these addresses is the node with this IP, so that its addresses are the node's.
+
+    A fresh namespace has none but loopback: then what the Node object tells is the better source. A node IP that is a
+    loopback address means that it is unknown; then any address but loopback will do.
+    """
+    if node_ip in ("127.0.0.1", "::1"):
+        return any(not address.startswith(("127.", "fe80:")) and address != "::1" for address in addresses)
+    return node_ip in addresses

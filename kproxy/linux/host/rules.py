@@ -13,8 +13,7 @@ from kproxy.cluster.rules import HostRules, RuleFile, read_rule_file
 from kproxy.dataplane.model.pipeline import OWN_TABLES, IptablesRules
 from kproxy.linux.errors import ToolFailedError, ToolMissingError
 from kproxy.linux.host.ipvs import read_ipvs
-from kproxy.linux.iptables.binaries import installed
-from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.iptables.executor import IptablesExecutor, installed
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.linux.programs import find_program

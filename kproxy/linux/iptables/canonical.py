@@ -8,7 +8,7 @@ holds the two against each other over every golden and recorded cluster.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
@@ -26,17 +26,40 @@ _CLUSTER_IP: Final = (
     rf'-m comment --comment ("{_NAME} [a-zA-Z ]+") -m (tcp|udp|sctp) -p (tcp|udp|sctp) -d ({_IP}) --dport (\d+)'
 )
 
-# Without comments in a large cluster.
-_HAIRPIN: Final = re.compile(rf"(?:-m comment --comment ({_NAME}) )?-s ({_IP}) -j (KUBE-MARK-MASQ)")
-_DNAT: Final = re.compile(
-    rf"(?:-m comment --comment ({_NAME}) )?-m (tcp|udp|sctp) -p (tcp|udp|sctp) -j DNAT --to-destination (\S+)"
+_NAMED: Final = rf"-m comment --comment ({_NAME}) "
+_HAIRPIN: Final = rf"-s ({_IP}) -j (KUBE-MARK-MASQ)"
+_DNAT: Final = r"-m (tcp|udp|sctp) -p (tcp|udp|sctp) -j DNAT --to-destination (\S+)"
+_CHOICE: Final = rf'(?:-m comment --comment "{_NAME} -> [^"\\]+" )?'
+_CHOICES: Final = (
+    (rf"({_CHOICE}-m statistic --mode random --probability) (\S+) (-j {_CHAIN})", "{0} {p} {2}"),
+    (rf"({_CHOICE}-j {_CHAIN})", "{0}"),
 )
-_LAST_CHOICE: Final = re.compile(rf'(?:-m comment --comment "{_NAME} -> [^"\\]+" )?-j {_CHAIN}')
-_CHOICE: Final = re.compile(
-    rf'((?:-m comment --comment "{_NAME} -> [^"\\]+" )?-m statistic --mode random --probability) (\S+) (-j {_CHAIN})'
+_MASQUERADE: Final = (
+    rf"{_CLUSTER_IP} ! -s ([0-9.]+/\d+|[0-9a-f:]+/\d+) -j ({_CHAIN})",
+    "! -s {5} -d {3}/{bits} -p {2} -m comment --comment {0} -m {1} --dport {4} -j {6}",
 )
-_DISPATCH: Final = re.compile(rf"{_CLUSTER_IP} -j ({_CHAIN})")
-_MASQUERADE: Final = re.compile(rf"{_CLUSTER_IP} ! -s ([0-9.]+/\d+|[0-9a-f:]+/\d+) -j ({_CHAIN})")
+_SHAPES: Final = {
+    # Without comments in a large cluster.
+    "KUBE-SEP-": (
+        (_NAMED + _HAIRPIN, '-s {1}/{bits} -m comment --comment "{0}" -j {2}'),
+        (_HAIRPIN, "-s {0}/{bits} -j {1}"),
+        (_NAMED + _DNAT, '-p {2} -m comment --comment "{0}" -m {1} -j DNAT --to-destination {3}'),
+        (_DNAT, "-p {1} -m {0} -j DNAT --to-destination {2}"),
+    ),
+    "KUBE-SVC-": (*_CHOICES, _MASQUERADE),
+    "KUBE-SVL-": (*_CHOICES, _MASQUERADE),
+    "KUBE-SERV": (
+        (
+            rf"{_CLUSTER_IP} -j ({_CHAIN})",
+            "-d {3}/{bits} -p {2} -m comment --comment {0} -m {1} --dport {4} -j {5}",
+        ),
+    ),
+}
+"""By the beginning of a chain's name: what its rules look like, and how iptables-save prints one with these parts.
+{bits} is the length of an address, {p} a probability, the part {1}, as the kernel keeps it."""
+_QUICK: Final = {
+    prefix: tuple((re.compile(shape), form) for shape, form in shapes) for prefix, shapes in _SHAPES.items()
+}
 
 
 class Canonicalizer:
@@ -44,14 +67,7 @@ class Canonicalizer:
 
     def __init__(self, family: IPFamily) -> None:
         self._family = family
-        self._bits = 128 if family.is_ipv6 else 32
         self._probabilities: dict[str, str] = {}
-        self._by_prefix: Mapping[str, tuple[Callable[[str], str | None], ...]] = {
-            "KUBE-SEP-": (self._hairpin, self._dnat),
-            "KUBE-SVC-": (self._choice, self._masquerade),
-            "KUBE-SVL-": (self._choice, self._masquerade),
-            "KUBE-SERV": (self._dispatch,),
-        }
 
     def rules(self, chain: str, text: str) -> list[str]:
         """The rules of one chain without `-A CHAIN `.
@@ -60,53 +76,17 @@ class Canonicalizer:
             text: restore lines, each ended by a newline.
         """
         skip = len(chain) + 4
-        quick = self._by_prefix.get(chain[:9], ())
-        return [self._rule(line[skip:], quick) for line in text.split("\n") if line]
+        shapes = _QUICK.get(chain[:9], ())
+        return [self._rule(line[skip:], shapes) for line in text.split("\n") if line]
 
-    def _rule(self, arguments: str, quick: Iterable[Callable[[str], str | None]]) -> str:
-        for attempt in quick:
-            done = attempt(arguments)
-            if done is not None:
-                return done
+    def _rule(self, arguments: str, shapes: Iterable[tuple[re.Pattern[str], str]]) -> str:
+        for shape, form in shapes:
+            found = shape.fullmatch(arguments)
+            if found is not None:
+                parts = found.groups()
+                p = self._probability(parts[1]) if "{p}" in form else ""
+                return form.format(*parts, bits=self._family.bits, p=p)
         return canonical_rule(arguments, self._family)
-
-    def _hairpin(self, rule: str) -> str | None:
-        found = _HAIRPIN.fullmatch(rule)
-        if found is None:
-            return None
-        name, ip, chain = found.groups()
-        return f"-s {ip}/{self._bits} {_comment(name)}-j {chain}"
-
-    def _dnat(self, rule: str) -> str | None:
-        found = _DNAT.fullmatch(rule)
-        if found is None:
-            return None
-        name, match, protocol, address = found.groups()
-        return f"-p {protocol} {_comment(name)}-m {match} -j DNAT --to-destination {address}"
-
-    def _choice(self, rule: str) -> str | None:
-        found = _CHOICE.fullmatch(rule)
-        if found is not None:
-            head, probability, jump = found.groups()
-            return f"{head} {self._probability(probability)} {jump}"
-        return rule if _LAST_CHOICE.fullmatch(rule) else None
-
-    def _dispatch(self, rule: str) -> str | None:
-        found = _DISPATCH.fullmatch(rule)
-        if found is None:
-            return None
-        comment, match, protocol, ip, port, chain = found.groups()
-        return f"-d {ip}/{self._bits} -p {protocol} -m comment --comment {comment} -m {match} --dport {port} -j {chain}"
-
-    def _masquerade(self, rule: str) -> str | None:
-        found = _MASQUERADE.fullmatch(rule)
-        if found is None:
-            return None
-        comment, match, protocol, ip, port, source, chain = found.groups()
-        return (
-            f"! -s {source} -d {ip}/{self._bits} -p {protocol} -m comment --comment {comment} -m {match} "
-            f"--dport {port} -j {chain}"
-        )
 
     def _probability(self, text: str) -> str:
         known = self._probabilities.get(text)
@@ -114,10 +94,6 @@ class Canonicalizer:
             rule = canonical_rule(f"-m statistic --mode random --probability {text}", self._family)
             known = self._probabilities[text] = rule.rsplit(" ", 1)[1]
         return known
-
-
-def _comment(name: str | None) -> str:
-    return f'-m comment --comment "{name}" ' if name is not None else ""
 
 
 @cache

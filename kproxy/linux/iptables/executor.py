@@ -1,7 +1,11 @@
-"""Executors: what reads and writes one family's tables in one variant.
+"""Executors: what reads and writes one family's tables in one variant; and the iptables binaries that do it.
 
 Everything above speaks to an `Executor`. `IptablesExecutor` is the real one; the tests have one that keeps the tables
 in memory, and both go through the same suite.
+
+Debian and most others install both variants, as `iptables-nft` and `iptables-legacy`, with `iptables` a link to one of
+them; older installations have only `iptables`, which says what it is: `iptables v1.8.9 (nf_tables)`, `(legacy)`, or
+nothing before 1.8, which means legacy.
 """
 
 from __future__ import annotations
@@ -10,17 +14,107 @@ import os
 import re
 from typing import Final, Protocol
 
-from kproxy.linux import nf_tables
-from kproxy.linux.errors import FailedLine, LockHeldError, PrivilegeError, RestoreFailedError, ToolFailedError
-from kproxy.linux.generation import Ledger
-from kproxy.linux.iptables.binaries import Iptables
-from kproxy.linux.iptables.legacy import legacy_fingerprint, legacy_tables
-from kproxy.linux.iptables.lock import DEFAULT_WAIT, lock_held_error, locked_here, xtables_lock
+import msgspec
+
+from kproxy.linux import nfnetlink
+from kproxy.linux.errors import (
+    FailedLine,
+    LockHeldError,
+    PrivilegeError,
+    RestoreFailedError,
+    ToolFailedError,
+    ToolMissingError,
+    UnreadableDumpError,
+)
+from kproxy.linux.iptables.legacy import (
+    DEFAULT_WAIT,
+    legacy_fingerprint,
+    legacy_tables,
+    lock_held_error,
+    locked_here,
+    xtables_lock,
+)
 from kproxy.linux.iptables.ownership import TABLES
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nfnetlink import Ledger
 from kproxy.linux.process import Finished, run
+from kproxy.linux.programs import find_program, not_found
 from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.text import SaveText, SaveTextError, split_save
 from kproxy.services.names import IPFamily
+
+COMMAND: Final = {IPFamily.IPV4: "iptables", IPFamily.IPV6: "ip6tables"}
+
+_VERSION: Final = re.compile(r" v(\d+(?:\.\d+)*)(?: \((\w+)\))?")
+
+
+class Iptables(msgspec.Struct, frozen=True):
+    """The binaries of one family and variant.
+
+    Attributes:
+        restore, save: paths of iptables-restore and iptables-save.
+        version: as iptables says it, (1, 8, 9) say.
+    """
+
+    family: IPFamily
+    variant: Variant
+    restore: str
+    save: str
+    version: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{COMMAND[self.family]} {'.'.join(map(str, self.version))} ({self.variant.value})"
+
+
+def parse_version(text: str) -> tuple[tuple[int, ...], Variant]:
+    """Reads `iptables v1.8.9 (nf_tables)`.
+
+    Raises:
+        ToolFailedError: it is something else.
+    """
+    found = _VERSION.search(text)
+    if found is None:
+        raise ToolFailedError(f"iptables --version said {text.strip()!r}, which tells no version")
+    variant = Variant.NFT if found[2] == "nf_tables" else Variant.LEGACY
+    return tuple(map(int, found[1].split("."))), variant
+
+
+def find_iptables(family: IPFamily, variant: Variant) -> Iptables:
+    """Finds the binaries of a variant, by the names that tell it first, then by the plain names.
+
+    Raises:
+        ToolMissingError: there are none of that variant.
+    """
+    command = COMMAND[family]
+    for prefix in (f"{command}-{variant.value}", command):
+        restore, save = find_program(f"{prefix}-restore"), find_program(f"{prefix}-save")
+        if restore is None or save is None:
+            continue
+        with Namespace.current() as here:
+            version, found = parse_version(run(here, [restore, "--version"], timeout=10).stdout)
+        if found is variant:
+            return Iptables(family, variant, restore, save, version)
+        raise ToolMissingError(
+            f"{command} of the {variant.value} variant is not installed: {prefix} is of the {found.value} variant, and "
+            f"{not_found(f'{command}-{variant.value}-restore')}"
+        )
+    raise ToolMissingError(
+        f"{command} of the {variant.value} variant is not installed: "
+        f"{not_found(f'{command}-{variant.value}-restore')}, nor is {command}-restore there "
+        "(Debian: apt-get install iptables)"
+    )
+
+
+def installed(family: IPFamily) -> dict[Variant, Iptables]:
+    """The variants that are installed for a family."""
+    found = {}
+    for variant in Variant:
+        try:
+            found[variant] = find_iptables(family, variant)
+        except ToolMissingError:
+            continue
+    return found
+
 
 TIMEOUT: Final = 300.0
 """Seconds that one iptables process may take; the slowest seen is a tenth of that."""
@@ -90,39 +184,29 @@ class IptablesExecutor:
         ledger: Ledger | None = None,
     ) -> None:
         """`ledger`: where the transactions of all that write to the namespace for us are counted."""
+        self.iptables = iptables
+        self.family = iptables.family
+        self.variant = iptables.variant
         self._namespace = namespace
         self._ledger = ledger or Ledger()
         self._restores = 0
-        self._iptables = iptables
         self._lock_wait = lock_wait
         self._restore = [iptables.restore, "--noflush", "--counters"]
         if iptables.variant is Variant.LEGACY:
             self._restore += ["--wait", str(max(1, round(lock_wait)))]
-
-    @property
-    def family(self) -> IPFamily:
-        return self._iptables.family
-
-    @property
-    def variant(self) -> Variant:
-        return self._iptables.variant
-
-    @property
-    def iptables(self) -> Iptables:
-        return self._iptables
 
     def save(self, *, counters: bool) -> str:
         if self.variant is Variant.LEGACY:
             self._await_others()
             if not self._legacy_tables():
                 return ""
-        return self._run_save([self._iptables.save, "-c"] if counters else [self._iptables.save])
+        return self._run_save([self.iptables.save, "-c"] if counters else [self.iptables.save])
 
     def _run_save(self, command: list[str]) -> str:
         done = run(self._namespace, command, timeout=TIMEOUT)
         if done.code:
             self._refuse(done)
-            raise ToolFailedError(f"{self._iptables.save} failed: {done.reason}")
+            raise ToolFailedError(f"{self.iptables.save} failed: {done.reason}")
         return done.stdout
 
     def restore(self, text: str) -> None:
@@ -137,7 +221,7 @@ class IptablesExecutor:
         done = run(self._namespace, self._restore, text=text, timeout=TIMEOUT + self._lock_wait)
         if done.code:
             self._refuse(done)
-            raise restore_error(os.path.basename(self._iptables.restore), done.stderr, text)
+            raise restore_error(os.path.basename(self.iptables.restore), done.stderr, text)
 
     def fingerprint(self) -> object | None:
         if self.variant is Variant.LEGACY:
@@ -149,10 +233,10 @@ class IptablesExecutor:
     def dormant(self) -> frozenset[str]:
         if self.variant is Variant.LEGACY:
             return frozenset()
-        return frozenset(name for name in TABLES if nf_tables.is_dormant(self._namespace, self.family, name))
+        return frozenset(name for name in TABLES if nfnetlink.is_dormant(self._namespace, self.family, name))
 
     def wake(self, table: str) -> None:
-        nf_tables.wake(self._namespace, self.family, table)
+        nfnetlink.wake(self._namespace, self.family, table)
 
     def save_unlocked(self) -> str:
         """What iptables-save prints without counters, even while the lock is held.
@@ -165,7 +249,7 @@ class IptablesExecutor:
         """
         if self.variant is Variant.LEGACY and not self._legacy_tables():
             return ""
-        return self._run_save([self._iptables.save])
+        return self._run_save([self.iptables.save])
 
     def _await_others(self) -> None:
         """Waits for a process that is writing, which iptables-save itself does not: the restore of a killed process may
@@ -186,13 +270,13 @@ class IptablesExecutor:
     def _refuse(self, done: Finished) -> None:
         """Raises the errors that have nothing to do with rules."""
         if done.code < 0:
-            raise ToolFailedError(f"{self._iptables} was ended by signal {-done.code}")
+            raise ToolFailedError(f"{self.iptables} was ended by signal {-done.code}")
         if "xtables lock" in done.stderr and "holding" in done.stderr:
             raise lock_held_error(self._lock_wait)
         if "can't open lock file" in done.stderr:
-            raise PrivilegeError(f"{self._iptables} cannot open the xtables lock: {done.reason}")
+            raise PrivilegeError(f"{self.iptables} cannot open the xtables lock: {done.reason}")
         if os.geteuid() != 0 and _NOT_PERMITTED.search(done.stderr):
-            raise PrivilegeError(f"{self._iptables} needs root: {done.reason}")
+            raise PrivilegeError(f"{self.iptables} needs root: {done.reason}")
 
 
 def restore_error(program: str, stderr: str, text: str) -> RestoreFailedError:
@@ -230,3 +314,30 @@ def _reason(stderr: str) -> str:
     text = _NOISE.sub("", _PROGRAM.sub("", stderr))
     reasons = list(dict.fromkeys(line.strip(" :") for line in text.splitlines() if line.strip(" :")))
     return "; ".join(reasons[:3]) if reasons else "the kernel refused it without saying why"
+
+
+_INCOMPATIBLE: Final = re.compile(r"^# Table `(filter|nat|mangle)' is incompatible", re.MULTILINE)
+
+
+def parse_dump(text: str, what: str = "iptables-save") -> SaveText:
+    """Splits what iptables-save printed, with or without counters.
+
+    Raises:
+        UnreadableDumpError: it is not such text, or a table we need cannot be shown (nft rules that iptables does not
+        know).
+    """
+    incompatible = _INCOMPATIBLE.search(text)
+    if incompatible is not None:
+        raise UnreadableDumpError(
+            f"{what} cannot show table {incompatible[1]}: it holds rules that only nft understands, so it cannot be "
+            "told what is in it; see `nft list ruleset`"
+        )
+    try:
+        return split_save(text)
+    except SaveTextError as error:
+        raise UnreadableDumpError(f"{what} {error}") from error
+
+
+def is_comment(text: str) -> bool:
+    """Whether a text holds nothing but comments."""
+    return all(not line or line.startswith("#") for line in text.split("\n"))

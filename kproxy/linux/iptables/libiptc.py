@@ -25,8 +25,7 @@ from kproxy.errors import KproxyError
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.iptables.canonical import same_rule
 from kproxy.linux.iptables.executor import TIMEOUT
-from kproxy.linux.iptables.legacy import legacy_tables
-from kproxy.linux.iptables.lock import DEFAULT_WAIT, xtables_lock
+from kproxy.linux.iptables.legacy import DEFAULT_WAIT, legacy_tables, xtables_lock
 from kproxy.linux.lazy_import import load
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run

@@ -16,11 +16,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from kproxy.linux.errors import LinuxError, LockHeldError, PrivilegeError, ToolMissingError, UnreadableDumpError
-from kproxy.linux.iptables.binaries import COMMAND, Iptables, find_iptables, installed
 from kproxy.linux.iptables.canonical import ChainRef
-from kproxy.linux.iptables.dump import parse_dump
-from kproxy.linux.iptables.executor import IptablesExecutor
-from kproxy.linux.iptables.lock import DEFAULT_WAIT
+from kproxy.linux.iptables.executor import COMMAND, Iptables, IptablesExecutor, find_iptables, installed, parse_dump
+from kproxy.linux.iptables.legacy import DEFAULT_WAIT
 from kproxy.linux.iptables.ownership import KUBELET_CANARY, KUBELET_HINT, owned_chains, removable_chains
 from kproxy.linux.namespace import Namespace
 from kproxy.netfilter.hooks import Variant

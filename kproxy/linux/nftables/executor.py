@@ -10,14 +10,56 @@ import os
 import re
 from typing import Final
 
-from kproxy.linux import nf_tables
-from kproxy.linux.errors import FailedLine, PrivilegeError, RestoreFailedError, ToolFailedError
-from kproxy.linux.generation import Ledger
+import msgspec
+
+from kproxy.linux import nfnetlink
+from kproxy.linux.errors import FailedLine, PrivilegeError, RestoreFailedError, ToolFailedError, ToolMissingError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.binary import Nft
+from kproxy.linux.nfnetlink import Ledger
 from kproxy.linux.process import Finished, one_line, run
+from kproxy.linux.programs import find_program, not_found
 from kproxy.render.nftables.names import TABLE, nft_family
 from kproxy.services.names import IPFamily
+
+_VERSION: Final = re.compile(r"\bv(\d+(?:\.\d+)*)")
+
+
+class Nft(msgspec.Struct, frozen=True):
+    """The binary. `version` is as nft says it, (1, 0, 6) say."""
+
+    path: str
+    version: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"nft {'.'.join(map(str, self.version))}"
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """Reads `nftables v1.0.6 (Lester Gooch #5)`.
+
+    Raises:
+        ToolFailedError: it is something else.
+    """
+    found = _VERSION.search(text)
+    if found is None:
+        raise ToolFailedError(f"nft --version said {text.strip()!r}, which tells no version")
+    return tuple(map(int, found[1].split(".")))
+
+
+def find_nft() -> Nft:
+    """Finds the binary.
+
+    Raises:
+        ToolMissingError: it is not there.
+    """
+    path = find_program("nft")
+    if path is None:
+        raise ToolMissingError(
+            f"nftables mode needs nft, which is not installed: {not_found('nft')} (Debian: apt-get install nftables)"
+        )
+    with Namespace.current() as here:
+        return Nft(path, parse_version(run(here, [path, "--version"], timeout=10).stdout))
+
 
 TIMEOUT: Final = 300.0
 """Seconds that one nft process may take; the slowest seen, 5000 Services of 10 endpoints, is a tenth of that."""
@@ -35,28 +77,15 @@ class NftExecutor:
 
     def __init__(self, namespace: Namespace, nft: Nft, family: IPFamily, *, ledger: Ledger | None = None) -> None:
         """`ledger`: where the transactions of all that write to the namespace for us are counted."""
-        self._namespace = namespace
+        self.namespace = namespace
+        self.family = family
+        self.nft = nft
         self._ledger = ledger or Ledger()
-        self._nft = nft
-        self._family = family
-
-    @property
-    def family(self) -> IPFamily:
-        return self._family
-
-    @property
-    def namespace(self) -> Namespace:
-        return self._namespace
-
-    @property
-    def nft(self) -> Nft:
-        """The binary it runs."""
-        return self._nft
 
     @property
     def table(self) -> str:
         """The table as nft names it: `ip kube-proxy`."""
-        return f"{nft_family(self._family)} {TABLE}"
+        return f"{nft_family(self.family)} {TABLE}"
 
     def run(self, script: str) -> None:
         """Carries out a script as one transaction.
@@ -65,12 +94,12 @@ class NftExecutor:
             RestoreFailedError: nft or the kernel refused it; nothing of it is in the kernel.
             LinuxError: it could not be tried.
         """
-        with self._ledger.writing(self._namespace, 1):
+        with self._ledger.writing(self.namespace, 1):
             self._run_script(["-f", "-"], script)
 
     def fingerprint(self) -> object | None:
         """What stays equal as long as nobody but those of the ledger writes rules; None if that is unknown."""
-        return self._ledger.others(self._namespace)
+        return self._ledger.others(self.namespace)
 
     def check(self, script: str) -> None:
         """Has nft and the kernel look at a script without carrying it out. Raises as `run`."""
@@ -82,7 +111,7 @@ class NftExecutor:
         Raises:
             LinuxError: it cannot be read.
         """
-        done = run(self._namespace, [self._nft.path, "-j", "list", "table", *self.table.split()], timeout=TIMEOUT)
+        done = run(self.namespace, [self.nft.path, "-j", "list", "table", *self.table.split()], timeout=TIMEOUT)
         if done.code == 0:
             return done.stdout
         self._refuse(done)
@@ -92,7 +121,7 @@ class NftExecutor:
 
     def is_dormant(self) -> bool:
         """Whether the table is there and the kernel calls none of its chains."""
-        return nf_tables.is_dormant(self._namespace, self.family, TABLE)
+        return nfnetlink.is_dormant(self.namespace, self.family, TABLE)
 
     def wake(self, definition: str = "") -> None:
         """Makes the kernel call the chains of a table that is dormant. Raises as `run`.
@@ -102,7 +131,7 @@ class NftExecutor:
         self.run(f"add table {self.table} {definition}".rstrip() + "\n")
 
     def _run_script(self, options: list[str], script: str) -> None:
-        done = run(self._namespace, [self._nft.path, *options], text=script, timeout=TIMEOUT)
+        done = run(self.namespace, [self.nft.path, *options], text=script, timeout=TIMEOUT)
         if done.code:
             self._refuse(done)
             raise script_error(done.stderr, script, self.table)
@@ -110,7 +139,7 @@ class NftExecutor:
     def _refuse(self, done: Finished) -> None:
         """Raises the errors that have nothing to do with rules."""
         if done.code < 0:
-            raise ToolFailedError(f"{self._nft} was ended by signal {-done.code}")
+            raise ToolFailedError(f"{self.nft} was ended by signal {-done.code}")
         if _NOT_PERMITTED in done.stderr:
             who = "this process lacks the capability CAP_NET_ADMIN" if os.geteuid() == 0 else "nft needs root"
             raise PrivilegeError(f"{who}: {done.reason}")

@@ -15,21 +15,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import struct
 import threading
 import time
 import zlib
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal
+
+import msgspec
 
 from kproxy.overlay.errors import CniError, Code
-from kproxy.overlay.ipam import DONE, PENDING, Leases, Record
+from kproxy.overlay.ipam import Leases, Record
 
 WAIT: Final = 30.0
 """Seconds to wait for a lock before "try again later"."""
-_FORMAT: Final = 1
 _STATE: Final = 0
 _IPTABLES: Final = 1
 
@@ -38,6 +38,22 @@ _locks: Final[dict[tuple[str, int], threading.Lock]] = {}
 _seen: Final[dict[str, tuple[bytes, Leases]]] = {}
 """What state files held when they were last read or written here, and what that means: reading a file takes a hundredth
 of the time that understanding it does."""
+
+
+class _Attachment(msgspec.Struct):
+    """A `Record` in the file."""
+
+    state: Literal["pending", "done"]
+    ips: tuple[str, ...]
+    link: str
+    netns: str
+    ports: tuple[tuple[str, int, str], ...]
+
+
+class _File(msgspec.Struct):
+    version: Literal[1]
+    attachments: dict[str, _Attachment]
+    last: dict[str, str]
 
 
 class Store:
@@ -86,8 +102,8 @@ class Store:
         if known is not None and known[0] == data:
             return known[1]
         try:
-            leases = _decode(json.loads(data))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            leases = _decode(data)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise CniError(
                 Code.STATE_CORRUPT,
                 "the state file cannot be understood",
@@ -99,7 +115,7 @@ class Store:
     def save(self, leases: Leases) -> None:
         """Replaces the state; call it with the lock held. Raises CniError."""
         temporary = f"{self._path}.new"
-        data = json.dumps(_encode(leases)).encode()
+        data = _encode(leases)
         try:
             with open(temporary, "wb") as file:
                 file.write(data)
@@ -158,30 +174,13 @@ def _failure(what: str, error: OSError) -> CniError:
     return CniError(Code.IO_FAILURE, "input or output failed", f"{what}: {error.strerror or error}")
 
 
-def _encode(leases: Leases) -> dict[str, object]:
-    records = {
-        key: {
-            "state": record.state,
-            "ips": record.ips,
-            "link": record.link,
-            "netns": record.netns,
-            "ports": record.ports,
-        }
-        for key, record in leases.records.items()
-    }
-    return {"version": _FORMAT, "attachments": records, "last": dict(leases.last)}
+def _encode(leases: Leases) -> bytes:
+    records = {key: msgspec.convert(record._asdict(), _Attachment) for key, record in leases.records.items()}
+    return msgspec.json.encode(_File(1, records, dict(leases.last)))
 
 
-def _decode(document: dict[str, object]) -> Leases:
-    if document["version"] != _FORMAT:
-        raise ValueError(f"version {document['version']} of the file is not known")
-    records, last = document["attachments"], document["last"]
-    if not isinstance(records, dict) or not isinstance(last, dict):
-        raise TypeError("attachments and last must be objects")
-    read = {}
-    for key, item in records.items():
-        if item["state"] not in (PENDING, DONE):
-            raise ValueError(f"{key}: state {item['state']!r}")
-        ports = tuple((str(ip), int(port), str(protocol)) for ip, port, protocol in item["ports"])
-        read[key] = Record(item["state"], tuple(map(str, item["ips"])), str(item["link"]), str(item["netns"]), ports)
-    return Leases(read, {str(key): str(value) for key, value in last.items()})
+def _decode(data: bytes) -> Leases:
+    """Raises msgspec.MsgspecError."""
+    file = msgspec.json.decode(data, type=_File)
+    records = {key: Record(*msgspec.structs.astuple(each)) for key, each in file.attachments.items()}
+    return Leases(records, file.last)

@@ -6,6 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from kproxy.linux.errors import LinuxError
+from kproxy.linux.namespace import Namespace
+from kproxy.linux.process import run
 from kproxy.linux.programs import find_program
 from kproxy.overlay.errors import CniError, Code
 from kproxy.overlay.ipam import Lease
@@ -55,39 +58,29 @@ def check_ports(
     return found
 
 
-def _run(command: list[str], text: str, what: str) -> str:
-    import subprocess
-
+def _run(command: list[str], text: str = "") -> str:
+    what = f"{os.path.basename(command[0])} failed"
     try:
-        done = subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=_TIMEOUT, check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CniError(Code.PORT_MAPPING_FAILED, f"{what} failed", str(error)) from error
-    if done.returncode:
-        raise CniError(Code.PORT_MAPPING_FAILED, f"{what} failed", done.stderr.strip() or f"exit {done.returncode}")
+        done = run(Namespace.current(), command, text=text, timeout=_TIMEOUT)
+    except LinuxError as error:
+        raise CniError(Code.PORT_MAPPING_FAILED, what, str(error)) from error
+    if done.code:
+        raise CniError(Code.PORT_MAPPING_FAILED, what, done.reason)
     return done.stdout
 
 
 def _save(version: int, variant: str) -> str:
-    path = program(version, variant, "save")
-    return "\n" + _run([path, "-t", "nat"], "", os.path.basename(path))
+    return "\n" + _run([program(version, variant, "save"), "-t", "nat"])
 
 
 def _restore(version: int, variant: str, text: str) -> None:
-    path = program(version, variant, "restore")
-    _run([path, "--noflush", "-w", _LOCK_WAIT], text, os.path.basename(path))
+    _run([program(version, variant, "restore"), "--noflush", "-w", _LOCK_WAIT], text)
 
 
 def _forget_udp(version: int, ports: Sequence[PortMapping]) -> None:
     """Removes flows to UDP host ports from before the mapping: they would go on past the new rule."""
     path = find_program("conntrack")
     for port in dict.fromkeys(port.host_port for port in ports if port.protocol == "udp") if path else ():
-        import subprocess
-
         family = "ipv4" if version == 4 else "ipv6"
-        subprocess.run(
-            [str(path), "-D", "-f", family, "-p", "udp", "--orig-port-dst", str(port)],
-            capture_output=True, timeout=_TIMEOUT, check=False,
-        )  # fmt: skip
+        command = [str(path), "-D", "-f", family, "-p", "udp", "--orig-port-dst", str(port)]
+        run(Namespace.current(), command, timeout=_TIMEOUT)

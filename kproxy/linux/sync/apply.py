@@ -1,24 +1,30 @@
-"""`apply`: brings a namespace, or the machine itself, to the rules of a node; both families, conntrack included."""
+"""`apply`: brings a namespace, or the machine itself, to the rules of a node; both families, conntrack included.
+
+`prepare_host` finds out what this host can do in a mode, which is where a mode becomes a backend.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import reduce
 
 import msgspec
 
-from kproxy.cluster.stale_flows import Addresses, StaleFlow, desired_addresses, merge_addresses
-from kproxy.linux.conntrack.flows import table_full
-from kproxy.linux.conntrack.stale import clean_flows
+from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES
+from kproxy.cluster.stale_flows import Addresses, desired_addresses, merge_addresses
+from kproxy.linux.conntrack.flows import clean_flows, table_full
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
+from kproxy.linux.iptables.legacy import DEFAULT_WAIT
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.backend import NodeRequest, Prepared
+from kproxy.linux.sync.backend import Host, NodeRequest, Prepared
 from kproxy.linux.sync.cleanup import cleanup_other_mode
-from kproxy.linux.sync.flow_cleaner import NO_ADDRESSES
-from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
-from kproxy.linux.sync.prepare import PreparedNode, prepare_node
+from kproxy.linux.sync.family_syncer import NO_ADDRESSES
+from kproxy.linux.sync.iptables.backend import prepare_iptables
+from kproxy.linux.sync.nftables.backend import prepare_nftables
 from kproxy.linux.sync.report import APPLIED, NOTHING, CleanedTables, FamilyReport, Progress, StepTime, Stopwatch
-from kproxy.services.names import IPFamily
+from kproxy.netfilter.hooks import Variant
+from kproxy.render import Features
+from kproxy.services import IPFamily
 
 
 class StaleEntry(msgspec.Struct, frozen=True, rename="camel"):
@@ -90,7 +96,10 @@ def apply_prepared(
     cleaned: list[CleanedTables] = []
     for family in prepared.families:
         with watch.step(family.family.value):
-            report, before = _apply_family(family, namespace, reports, dry_run, progress)
+            try:
+                report, before = family.reconcile(namespace, dry_run=dry_run, progress=progress)
+            except (LinuxError, *INTERRUPTS) as error:
+                raise family_failure(error, family.family.value, _written(reports)) from error
         reports.append(report)
         with watch.step(f"{family.family.value} other mode"):
             removed, others = _clean_other_mode(request, namespace, family.family, _written(reports), dry_run)
@@ -146,19 +155,6 @@ def _clean_other_mode(
     return cleaned, reduce(merge_addresses, sent)
 
 
-def _apply_family(
-    family: Prepared,
-    namespace: Namespace,
-    done: list[FamilyReport],
-    dry_run: bool,
-    progress: Progress | None,
-) -> tuple[FamilyReport, Callable[[], Addresses]]:
-    try:
-        return family.reconcile(namespace, dry_run=dry_run, progress=progress)
-    except (LinuxError, *INTERRUPTS) as error:
-        raise family_failure(error, family.family.value, _written(done)) from error
-
-
 def _written(reports: list[FamilyReport]) -> list[str]:
     return [report.family for report in reports if report.result == APPLIED]
 
@@ -176,8 +172,88 @@ def _clean_conntrack(
     except LinuxError as error:
         notes.append(f"{family.family.value}: stale connection tracking entries were not all removed: {error}")
         return []
-    return [_entry(family, each) for each in stale]
+    return [StaleEntry(family.family.value, each.service, str(each.flow), each.reason) for each in stale]
 
 
-def _entry(family: Prepared, stale: StaleFlow) -> StaleEntry:
-    return StaleEntry(family.family.value, stale.service, str(stale.flow), stale.reason)
+class PreparedNode(msgspec.Struct, frozen=True):
+    """The host, and the families of the node that can be programmed."""
+
+    host: Host
+    families: tuple[Prepared, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know."""
+        return (*self.host.general_notes, *(note for family in self.families for note in family.notes))
+
+
+def prepare_host(
+    mode: str,
+    namespace: Namespace,
+    families: tuple[IPFamily, ...] = (),
+    variant: Variant | None = None,
+    features: Features | None = None,
+    lock_wait: float = DEFAULT_WAIT,
+    *,
+    writes: bool = True,
+) -> Host:
+    """Finds out what the host can do in a mode.
+
+    Args:
+        families: those that must work; both if empty, as far as the host has them.
+        variant: of iptables; None for auto.
+        features: which optional features to use if the host has them.
+        lock_wait: seconds to wait for the xtables lock.
+        writes: whether the namespace may be written to: counters, and rules to try where no scratch namespace can be
+            made.
+
+    Raises:
+        LinuxError: it cannot be programmed.
+    """
+    features = features or Features(nfacct=mode != MODE_NFTABLES)
+    if mode == MODE_NFTABLES:
+        return prepare_nftables(namespace, families, features)
+    if mode == MODE_IPVS:
+        from kproxy.linux.sync.ipvs_host import ipvs_host  # what few need
+
+        plain = msgspec.structs.replace(features, nfacct=False)
+        return ipvs_host(prepare_iptables(namespace, families, variant, plain, lock_wait, writes=writes))
+    return prepare_iptables(namespace, families, variant, features, lock_wait, writes=writes)
+
+
+def prepare_node(request: NodeRequest, namespace: Namespace, *, writes: bool) -> PreparedNode:
+    """Finds out what the host can do and renders for it. Raises as `prepare_host`."""
+    wanted = (request.families, request.variant, request.features, request.lock_wait)
+    host = prepare_host(request.config.mode, namespace, *wanted, writes=writes)
+    return PreparedNode(host, tuple(family.render(request) for family in host.families))
+
+
+def interrupted_after_rules(right: Sequence[str], left: Sequence[str], written: Sequence[str]) -> ApplyFailedError:
+    """The error for an interruption after the rules of a family.
+
+    Args:
+        right: the families whose rules are right by now.
+        left: those that nothing was done to yet.
+        written: those of `right` that were written to.
+    """
+    what = "interrupted: stale connection tracking entries may be left"
+    if not written:
+        return ApplyFailedError(what, KernelState.UNCHANGED)
+    if not left:
+        return ApplyFailedError(what, KernelState.APPLIED)
+    detail = f"the rules of {' and '.join(written)} are applied, those of {' and '.join(left)} are unchanged"
+    return ApplyFailedError(what, KernelState.PARTLY_APPLIED, detail)
+
+
+def family_failure(error: BaseException, family: str, written: Sequence[str]) -> ApplyFailedError:
+    """An error of one family that names it, and those that were written to before it."""
+    state = error.state if isinstance(error, ApplyFailedError) else KernelState.UNCHANGED
+    detail = error.detail if isinstance(error, ApplyFailedError) else ""
+    what = failure_message(error)
+    if written:
+        tail = f"the rules of {' and '.join(written)} are applied, those of {family} are {state.value}"
+        detail = f"{tail}: {detail}" if detail and state is not KernelState.APPLIED else tail
+        return ApplyFailedError(f"{family}: {what}", KernelState.PARTLY_APPLIED, detail)
+    if state is KernelState.APPLIED:
+        detail = f"those of {family}"
+    return ApplyFailedError(f"{family}: {what}", state, detail)

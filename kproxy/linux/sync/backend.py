@@ -17,11 +17,11 @@ from kproxy.api.types.discovery import EndpointSlice
 from kproxy.api.types.networking import ServiceCIDR
 from kproxy.cluster.stale_flows import Addresses
 from kproxy.linux.errors import FeatureMissingError
-from kproxy.linux.generation import Ledger
-from kproxy.linux.host.addresses import interface_addresses, is_this_node
-from kproxy.linux.iptables.lock import DEFAULT_WAIT
+from kproxy.linux.host.facts import interface_addresses, is_this_node
+from kproxy.linux.iptables.legacy import DEFAULT_WAIT
 from kproxy.linux.iptables.variant import Choice
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nfnetlink import Ledger
 from kproxy.linux.sync.family_syncer import FamilySyncer
 from kproxy.linux.sync.finding import Compared
 from kproxy.linux.sync.report import FamilyReport, Progress

@@ -8,7 +8,8 @@ shows that there is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -18,22 +19,16 @@ from kproxy.linux.conntrack.programmed import programmed_addresses, table_addres
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, ToolMissingError, failure_message
 from kproxy.linux.host.facts import read_link_names
 from kproxy.linux.iptables import nfacct
-from kproxy.linux.iptables.binaries import COMMAND, Iptables, installed
-from kproxy.linux.iptables.executor import Executor, IptablesExecutor
-from kproxy.linux.iptables.legacy import legacy_tables
-from kproxy.linux.iptables.lock import DEFAULT_WAIT
-from kproxy.linux.iptables.ownership import removable_chains
+from kproxy.linux.iptables.executor import COMMAND, Iptables, IptablesExecutor, installed
+from kproxy.linux.iptables.legacy import DEFAULT_WAIT, legacy_tables
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nf_tables import has_table
-from kproxy.linux.nftables.binary import find_nft
-from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nfnetlink import has_table
+from kproxy.linux.nftables.executor import NftExecutor, find_nft
 from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.programs import find_program, not_found
-from kproxy.linux.sync.jumps import remove_jumps
-from kproxy.linux.sync.nftables.cleanup import cleanup_table
-from kproxy.linux.sync.reconcile import read_dump, roll_back
-from kproxy.linux.sync.report import CleanedTables, KeptChain, Progress, StepTime, Stopwatch
-from kproxy.linux.sync.restore_batches import Change, plan_runs, run_text
+from kproxy.linux.sync.iptables.reconcile import cleanup_tables, read_dump
+from kproxy.linux.sync.nftables.reconcile import cleanup_table
+from kproxy.linux.sync.report import CleanedTables, Progress, StepTime, Stopwatch
 from kproxy.netfilter.hooks import Variant
 from kproxy.render.ipvs.renderer import DEVICE
 from kproxy.render.nftables.names import TABLE, nft_family
@@ -70,19 +65,17 @@ def cleanup(
         raise ToolMissingError(
             "neither iptables nor nft is installed, so nothing can be read or removed\nstate: unchanged"
         )
-    cleaned: list[CleanedTables] = []
-    _clean_iptables(namespace, found, cleaned, dry_run, lock_wait, watch, progress)
+    cleaner = _Cleaner(namespace, watch, lock_wait, dry_run=dry_run)
+    cleaner.iptables(found, progress=progress)
     counters = () if dry_run else tuple(nfacct.delete_counters(namespace))
-    _clean_nftables(namespace, tuple(IPFamily), cleaned, dry_run, watch)
+    cleaner.nftables(tuple(IPFamily))
     notes = _unreachable(namespace, found)
     if DEVICE in read_link_names(namespace):
         from kproxy.linux.sync.ipvs_host import cleanup_ipvs  # what few need
 
-        try:
+        with cleaner.part("ipvs"):
             notes.append(cleanup_ipvs(namespace, dry_run=dry_run))
-        except (LinuxError, *INTERRUPTS) as error:
-            raise _after(error, "ipvs", cleaned) from error
-    return CleanupReport(namespace.label, dry_run, tuple(cleaned), counters, tuple(notes), tuple(watch.times))
+    return CleanupReport(namespace.label, dry_run, tuple(cleaner.cleaned), counters, tuple(notes), tuple(watch.times))
 
 
 Seen = Callable[[IPFamily, Addresses], None]
@@ -109,67 +102,65 @@ def cleanup_other_mode(
     Raises:
         LinuxError: something cannot be read or removed.
     """
-    cleaned: list[CleanedTables] = []
-    watch = Stopwatch()
+    cleaner = _Cleaner(namespace, Stopwatch(), lock_wait, dry_run=dry_run)
     if mode == MODE_NFTABLES:
-        found = _installed(families)
-        _clean_iptables(namespace, found, cleaned, dry_run, lock_wait, watch, None, seen)
-        if not dry_run and any(each.chains_deleted for each in cleaned):
+        cleaner.iptables(_installed(families), seen=seen)
+        if not dry_run and any(each.chains_deleted for each in cleaner.cleaned):
             nfacct.delete_counters(namespace)
     else:
-        _clean_nftables(namespace, families, cleaned, dry_run, watch, seen)
-    return [each for each in cleaned if each.chains_deleted or each.jumps_deleted or each.sets_deleted or each.kept]
+        cleaner.nftables(families, seen)
+    found = cleaner.cleaned
+    return [each for each in found if each.chains_deleted or each.jumps_deleted or each.sets_deleted or each.kept]
 
 
 def _installed(families: tuple[IPFamily, ...]) -> dict[tuple[IPFamily, Variant], Iptables]:
     return {(family, variant): tools for family in families for variant, tools in installed(family).items()}
 
 
-def _clean_iptables(
-    namespace: Namespace,
-    found: dict[tuple[IPFamily, Variant], Iptables],
-    cleaned: list[CleanedTables],
-    dry_run: bool,
-    lock_wait: float,
-    watch: Stopwatch,
-    progress: Progress | None,
-    seen: Seen | None = None,
-) -> None:
-    for (family, variant), tools in found.items():
-        name = f"{family.value} {variant.value}"
-        with watch.step(name):
-            executor = IptablesExecutor(namespace, tools, lock_wait=lock_wait)
-            try:
+class _Cleaner:
+    """Removes one part after the other, and keeps in `cleaned` what was removed."""
+
+    def __init__(self, namespace: Namespace, watch: Stopwatch, lock_wait: float, *, dry_run: bool) -> None:
+        self.cleaned: list[CleanedTables] = []
+        self._namespace = namespace
+        self._watch = watch
+        self._lock_wait = lock_wait
+        self._dry_run = dry_run
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Times a part, and says of a failure which it was and what was cleaned up before."""
+        try:
+            with self._watch.step(name):
+                yield
+        except (LinuxError, *INTERRUPTS) as error:
+            raise _after(error, name, self.cleaned) from error
+
+    def iptables(
+        self,
+        found: Mapping[tuple[IPFamily, Variant], Iptables],
+        seen: Seen | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        for (family, variant), tools in found.items():
+            with self.part(f"{family.value} {variant.value}"):
+                executor = IptablesExecutor(self._namespace, tools, lock_wait=self._lock_wait)
                 if seen is not None:
                     seen(family, programmed_addresses(read_dump(executor, counters=False)))
-                cleaned.append(cleanup_tables(executor, dry_run=dry_run, progress=progress))
-            except (LinuxError, *INTERRUPTS) as error:
-                raise _after(error, name, cleaned) from error
+                self.cleaned.append(cleanup_tables(executor, dry_run=self._dry_run, progress=progress))
 
-
-def _clean_nftables(
-    namespace: Namespace,
-    families: tuple[IPFamily, ...],
-    cleaned: list[CleanedTables],
-    dry_run: bool,
-    watch: Stopwatch,
-    seen: Seen | None = None,
-) -> None:
-    """Without nft the kernel is asked: a container with the host's network may lack a tool that the host has."""
-    nft = None if find_program("nft") is None else find_nft()
-    for family in families:
-        name = f"{family.value} nftables"
-        with watch.step(name):
-            try:
+    def nftables(self, families: Iterable[IPFamily], seen: Seen | None = None) -> None:
+        """Without nft the kernel is asked: a container with the host's network may lack a tool that the host has."""
+        nft = None if find_program("nft") is None else find_nft()
+        for family in families:
+            with self.part(f"{family.value} nftables"):
                 if nft is None:
-                    _demand_no_table(namespace, family)
+                    _demand_no_table(self._namespace, family)
                     continue
-                executor = NftExecutor(namespace, nft, family)
+                executor = NftExecutor(self._namespace, nft, family)
                 if seen is not None:
                     seen(family, table_addresses(read_table(executor).table))
-                cleaned.append(cleanup_table(executor, dry_run=dry_run))
-            except (LinuxError, *INTERRUPTS) as error:
-                raise _after(error, name, cleaned) from error
+                self.cleaned.append(cleanup_table(executor, dry_run=self._dry_run))
 
 
 def _demand_no_table(namespace: Namespace, family: IPFamily) -> None:
@@ -203,40 +194,3 @@ def _after(error: BaseException, name: str, cleaned: list[CleanedTables]) -> App
     return ApplyFailedError(
         what, KernelState.PARTLY_APPLIED, f"{', '.join(done)} are cleaned up, {name} is {state.value}"
     )
-
-
-def cleanup_tables(executor: Executor, *, dry_run: bool = False, progress: Progress | None = None) -> CleanedTables:
-    """Removes all that is kube-proxy's from one family and variant.
-
-    Raises:
-        LinuxError: it cannot be read.
-        ApplyFailedError: removing failed.
-    """
-    before = read_dump(executor, counters=True)
-    doomed, kept = removable_chains(before)
-    edits = remove_jumps(before, kept)
-    report = CleanedTables(
-        executor.family.value,
-        executor.variant.value,
-        chains_deleted=len(doomed),
-        rules_deleted=sum(len(chain.rules) for ref in doomed if (chain := before.chain(*ref)) is not None),
-        jumps_deleted=sum(len(edit.deletions) for edit in edits),
-        kept=tuple(KeptChain(*ref, by) for ref, by in kept.items()),
-    )
-    if dry_run or not (doomed or edits):
-        return report
-    runs = plan_runs(Change({}, doomed, edits), executor.variant)
-    total, done = sum(map(len, runs)), 0
-    try:
-        for run in runs:
-            if progress is not None:
-                progress("removing", done, total)
-            executor.restore(run_text(run))
-            done += len(run)
-        after = read_dump(executor, counters=False)
-    except (LinuxError, *INTERRUPTS) as error:
-        raise roll_back(executor, before, failure_message(error)) from error
-    left, _ = removable_chains(after)
-    if left or remove_jumps(after, kept):
-        raise roll_back(executor, before, f"removing failed: {len(left)} chains of kube-proxy's are still there")
-    return report

@@ -1,4 +1,15 @@
-"""What keeps one family's rules in the kernel, in either mode: what both do alike, and the report of a sync."""
+"""What keeps one family's rules in the kernel up with a changing cluster, in either mode, and the report of a sync.
+
+`apply` reads the kernel, which takes as long as it has rules; a syncer knows what it wrote last, so a changed
+EndpointSlice costs rendering one ServicePort and one short write. Its user calls `resync` now and then, and after every
+failure the next `sync` is one.
+
+Connection tracking entries are cleaned after the rules are right: at the first sync too, since the process that wrote
+the rules may have been killed before it cleaned up. What could not be cleaned is kept and tried again with the next
+sync; it does not make the sync fail, since new connections follow the rules. With the check that follows, what was
+cleaned is looked through once more: a packet of this host's own that was preempted between two hooks, on a kernel that
+preempts, gets its entry by the old rules after any wait.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +21,69 @@ from typing import Final
 
 import msgspec
 
-from kproxy.cluster.stale_flows import Addresses, StaleFlow, previous_addresses
-from kproxy.linux.conntrack.flows import PROTOCOLS
+from kproxy.cluster.stale_flows import Addresses, StaleFlow, desired_addresses, merge_addresses, previous_addresses
+from kproxy.linux.conntrack.flows import PROTOCOLS, clean_flows
+from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.change import TableDifference, describe_change
-from kproxy.linux.sync.difference import Difference
-from kproxy.linux.sync.flow_cleaner import FlowCleaner
-from kproxy.linux.sync.reconcile import describe
 from kproxy.linux.sync.report import StepTime, Stopwatch
 from kproxy.render import RenderedTable, RenderedTarget, RenderOptions
-from kproxy.services import Changes, ServicePortName, ServiceState
+from kproxy.services import Changes, IPFamily, ServicePortName, ServiceState
+
+NO_ADDRESSES: Final = Addresses({}, {}, frozenset())
+
+
+class FlowCleaner:
+    """Deletes the stale entries of one family; without a namespace, nothing.
+
+    Invariants: `_before` is where traffic was sent to by rules that were replaced and whose flows are not cleaned yet,
+    `_cleaned` where it was before the clean-ups since the last check.
+    """
+
+    def __init__(self, namespace: Namespace | None, family: IPFamily, state: ServiceState) -> None:
+        self.namespace = namespace
+        self._family = family
+        self._state = state
+        self._before: Addresses | None = None
+        self._cleaned: Addresses | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to clean up after."""
+        return self._before is not None
+
+    @property
+    def may_have_missed(self) -> bool:
+        """Whether there were clean-ups since the last check."""
+        return self._cleaned is not None
+
+    def remember(self, before: Addresses) -> None:
+        """Rules that sent traffic there are being replaced."""
+        if self.namespace is None or not (before.services or before.all_endpoints):
+            return
+        self._before = before if self._before is None else merge_addresses(self._before, before)
+
+    def clean(self, notes: list[str], desired: bool) -> list[StaleFlow]:
+        """Deletes what went stale, if rules for UDP or SCTP changed now or since the last time that succeeded."""
+        if self.namespace is None or not (desired or self._before is not None):
+            return []
+        before = self._before or NO_ADDRESSES
+        cleaned = before if self._cleaned is None else merge_addresses(self._cleaned, before)
+        try:
+            flows = clean_flows(self.namespace, self._family, desired_addresses(self._state), before)
+        except LinuxError as error:
+            self._before = before
+            notes.append(f"stale connection tracking entries were not all removed: {error}")
+            return []
+        self._before, self._cleaned = None, cleaned
+        return flows
+
+    def clean_again(self, notes: list[str]) -> list[StaleFlow]:
+        """Deletes what a clean-up since the last check missed."""
+        self._before, self._cleaned = merge_addresses(self._cleaned or NO_ADDRESSES, self._before or NO_ADDRESSES), None
+        flows = self.clean(notes, True)
+        self._cleaned = None
+        return flows
+
 
 _LOOK: Final = 0.02
 """Seconds after which a check looks again whether something is wanted."""
@@ -39,7 +103,7 @@ class SyncReport(msgspec.Struct, frozen=True):
         rules_written: how many rules were written, by table; rules of chains that were deleted are counted nowhere.
         elements_written: how many elements of sets and maps were added or deleted; in nftables mode.
         cleanup_failures: how often deleting stale chains failed, in nftables mode.
-        difference: with `full`, how the kernel differed from the desired rules.
+        found: with `full`, how the kernel differed, in a few words; "" if not at all.
         flows: the connection tracking entries that were deleted; without those of `other_rules_went`, and those that
             are deleted after a sync that failed.
         notes: what else went wrong, without making the sync fail.
@@ -53,7 +117,7 @@ class SyncReport(msgspec.Struct, frozen=True):
     rules_written: Mapping[str, int] = {}
     elements_written: int = 0
     cleanup_failures: int = 0
-    difference: Difference | TableDifference | None = None
+    found: str = ""
     flows: tuple[StaleFlow, ...] = ()
     notes: tuple[str, ...] = ()
     steps: tuple[StepTime, ...] = ()
@@ -61,15 +125,7 @@ class SyncReport(msgspec.Struct, frozen=True):
     @property
     def wrote(self) -> bool:
         """Whether anything was written."""
-        edits = isinstance(self.difference, Difference) and self.difference.edits
-        return bool(self.chains_written or self.chains_deleted or self.elements_written or edits)
-
-    @property
-    def found(self) -> str:
-        """With `full`, how the kernel differed, in a few words; "" if not at all."""
-        if isinstance(self.difference, TableDifference):
-            return describe_change(self.difference.change)
-        return describe(self.difference) if self.difference else ""
+        return bool(self.chains_written or self.chains_deleted or self.elements_written or self.found)
 
     def after(self, earlier: SyncReport) -> SyncReport:
         """The report of this sync and the one just before it as one: what both did, and how the kernel differed in
@@ -82,7 +138,7 @@ class SyncReport(msgspec.Struct, frozen=True):
             rules_written=Counter(earlier.rules_written) + Counter(self.rules_written),
             elements_written=earlier.elements_written + self.elements_written,
             cleanup_failures=earlier.cleanup_failures + self.cleanup_failures,
-            difference=self.difference,
+            found=self.found,
             flows=earlier.flows + self.flows,
             notes=earlier.notes + self.notes,
             steps=earlier.steps + self.steps,
@@ -136,7 +192,7 @@ class FamilySyncer(ABC):
         self.needs_resync = False
         flows: list[StaleFlow] = []
         with watch.step("conntrack"):
-            if unknown or report.difference or self._flows.waits:
+            if unknown or report.found or self._flows.waits:
                 self._flows.remember(before())
                 flows = self._flows.clean(notes, True)
         return msgspec.structs.replace(

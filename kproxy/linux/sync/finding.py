@@ -1,19 +1,21 @@
-"""A finding: one difference between what the kernel should hold and what it holds."""
+"""A finding: one difference between what the kernel should hold and what it holds, and what it is about, in a sentence;
+what becomes of packets is for `judge` to say."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from kproxy.linux.sync import explain
+from kproxy.render.iptables.chains import CANARY
 from kproxy.render.origin import Origin
 from kproxy.services import ServicePort
 
-if TYPE_CHECKING:  # it costs as much as all else, and most often there is no drift
+if TYPE_CHECKING:
     from kproxy.dataplane.symbolic.host_rules import SideRules
 
 
@@ -89,7 +91,7 @@ def rule_changes(wanted: Sequence[str], found: Sequence[str]) -> Iterator[RuleCh
 
 def rule_findings(
     make: Callable[..., Drift],
-    chain: str,
+    ref: tuple[str, str],
     wanted: Sequence[str],
     found: Sequence[str],
     origins: Sequence[Origin | None],
@@ -98,7 +100,8 @@ def rule_findings(
     """How the rules of a chain differ, as findings.
 
     Args:
-        make: gets the kind, the explanation and the Service, and the other fields by name.
+        make: `Drift` of a family and variant.
+        ref: table and chain.
         origins: of the wanted rules; not counted if there are not as many.
         owner: the Service of a rule that was found, or of the chain.
     """
@@ -106,14 +109,64 @@ def rule_findings(
     for change in rule_changes(wanted, found):
         service = owner(change.found)
         if change.kind == "rules-reordered":
-            service, text = owner(""), explain.REORDERED
+            service, text = owner(""), REORDERED
         elif change.kind == "rule-extra":
-            text = explain.extra(change.found, chain, service)
+            text = extra_means(change.found, ref[1], service)
         else:
             origin = known[change.at]
-            text = (explain.altered if change.found else explain.missing)(origin)
+            text = (altered_means if change.found else missing_means)(origin)
             if origin is not None:
                 service = str(origin.service_port or "")
-        yield make(
-            change.kind, text, service, chain=chain, rule=change.at + 1, wanted=change.wanted, found=change.found
-        )
+        yield make(change.kind, *ref, text, service, change.at + 1, change.wanted, change.found)
+
+
+REORDERED: Final = "packets meet the rules in another order; where two rules match one packet, another one decides"
+
+_JUMPS: Final = {
+    "missing": "packets of {source} do not come to {target}",
+    "duplicated": "packets of {source} meet {target} more than once: what it counts or marks is done twice",
+    "misplaced": "packets of {source} meet {target} in another order; where a rule before it decides, not at all",
+    "extra": "packets of {source} meet {target}, and should not",
+}
+_QUOTED: Final = re.compile(r'"[^"]*"')
+
+
+def missing_means(origin: Origin | None) -> str:
+    """What it means that a rule or an element is not there."""
+    if origin is None:
+        return "what it does is not done"
+    return f"not done any more: {str(origin).removeprefix('base rule: ')}"
+
+
+def altered_means(origin: Origin | None) -> str:
+    """What it means that another rule or element stands in the place of one."""
+    return f"packets meet another in its place; as far as it differs, {missing_means(origin)}"
+
+
+def extra_means(text: str, place: str, service: str) -> str:
+    """What it means that a rule or an element is there that should not be. `place`: its chain or set."""
+    whose = f"traffic to Service {service}" if service else f"traffic that meets {place}"
+    words = set(_QUOTED.sub("", text).replace(":", " ").lower().split())
+    if words & {"drop", "reject"}:
+        return f"{whose} may be refused"
+    if "accept" in words:
+        return f"{whose} may be let through"
+    if "return" in words:
+        return f"{whose} may leave the chain before the rules after this one"
+    if words & {"dnat", "redirect", "goto", "jump", "vmap"} or any(word.startswith("kube-s") for word in words):
+        return f"{whose} may be sent to an endpoint that should not get it"
+    return f"{whose} may be treated otherwise"
+
+
+def missing_chain_means(table: str, chain: str, service: str) -> str:
+    """What it means that a chain is not there."""
+    if chain == CANARY:
+        return "packets are treated alike; but somebody flushed the table, so what else was in it is gone too"
+    if service:
+        return f"traffic to Service {service} is not sent to its endpoints"
+    return f"what chain {chain} of table {table} does is not done"
+
+
+def faulty_jump_means(source: str, kind: str, target: str) -> str:
+    """What a fault of a jump rule means."""
+    return _JUMPS[kind].format(source=source, target=target)

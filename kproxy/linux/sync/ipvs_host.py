@@ -27,8 +27,8 @@ from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.linux.programs import find_program, not_found
 from kproxy.linux.sync.backend import Host, NodeRequest
-from kproxy.linux.sync.desired import DesiredRules, jump_lines
-from kproxy.linux.sync.iptables_host import HostFamily, PreparedFamily
+from kproxy.linux.sync.iptables.backend import HostFamily, PreparedFamily
+from kproxy.linux.sync.iptables.desired import DesiredRules, jump_lines
 from kproxy.linux.sync.report import APPLIED, NOTHING, WOULD_CHANGE, FamilyReport, Progress
 from kproxy.linux.sysctl import read_sysctl, write_sysctl
 from kproxy.netfilter.ipvs.read import read_servers

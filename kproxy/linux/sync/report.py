@@ -5,19 +5,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import msgspec
-
-from kproxy.linux.iptables.canonical import ChainRef
-from kproxy.linux.iptables.ownership import services_of_chains
-from kproxy.linux.sync.desired import DesiredRules
-from kproxy.linux.sync.difference import Difference
-from kproxy.linux.sync.jumps import JumpFault
-from kproxy.netfilter.text import SaveText, service_of
-from kproxy.render.iptables.chains import NAT
 
 Progress = Callable[[str, int, int], None]
 """Called with what is going on, and how many steps of how many are done."""
@@ -64,6 +56,15 @@ class KeptChain(msgspec.Struct, frozen=True, rename="camel"):
     table: str
     chain: str
     referred_to_by: str
+
+
+class JumpFault(msgspec.Struct, frozen=True):
+    """What is wrong with one jump rule: missing, duplicated, misplaced or extra."""
+
+    table: str
+    chain: str
+    kind: str
+    rule: str
 
 
 class CleanedTables(msgspec.Struct, frozen=True, rename="camel"):
@@ -159,41 +160,3 @@ class Tallies(dict[str, Counter[str]]):
             if come or gone or (name and tally["chains_written"]):
                 found.append(ServiceChange(name, change, **{each: tally[each] for each in names}))
         return tuple(found)
-
-
-def service_changes(desired: DesiredRules, before: SaveText, difference: Difference) -> tuple[ServiceChange, ...]:
-    """What a difference means for each Service, sorted by name."""
-    tallies = Tallies()
-    old_names: dict[str, str] | None = None
-    for ref, text in difference.writes.items():
-        owner = desired.owners.get(ref[1]) if ref[0] == NAT else None
-        chain = before.chain(*ref)
-        added, removed = _rule_changes(desired, ref, text, chain.rules if chain else [])
-        tallies[str(owner or "")]["chains_written"] += 1
-        for what, rules in (("rules_added", added), ("rules_removed", removed)):
-            for rule, count in rules.items():
-                tallies[service_of(rule) if owner is None else str(owner)][what] += count
-    for ref in difference.deletions:
-        if old_names is None:
-            old_names = services_of_chains(before)
-        chain = before.chain(*ref)
-        mine = tallies[old_names.get(ref[1], "")]
-        mine["chains_deleted"] += 1
-        mine["rules_removed"] += len(chain.rules) if chain else 0
-    return tallies.changes(set(map(str, desired.owners.values())))
-
-
-def _rule_changes(
-    desired: DesiredRules, ref: ChainRef, text: str, real: list[str]
-) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    if not real:
-        if ref[1].startswith(("KUBE-SEP-", "KUBE-SVC-")):  # only their number counts
-            return {"": text.count("\n")}, {}
-        return Counter(text.splitlines()), {}
-    new, old = Counter(desired.rules(ref)), Counter(real)
-    return new - old, old - new
-
-
-def kept_chains(difference: Difference) -> tuple[KeptChain, ...]:
-    """The chains that had to stay."""
-    return tuple(KeptChain(*ref, by) for ref, by in difference.kept.items())

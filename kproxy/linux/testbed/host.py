@@ -21,10 +21,10 @@ from kproxy.dataplane.model.conntrack import INVALID, NEW, RELATED, UNTRACKED, C
 from kproxy.dataplane.model.host import Host, Route
 from kproxy.dataplane.model.packet import LOCAL, LOOPBACK, TCP, UDP, Packet, format_endpoint
 from kproxy.linux.errors import LinuxError, ToolFailedError
-from kproxy.linux.iptables.binaries import find_iptables
+from kproxy.linux.iptables.executor import find_iptables
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sysctl import SysctlError, write_sysctl
-from kproxy.linux.testbed import related, wire
+from kproxy.linux.testbed import wire
 from kproxy.linux.testbed.wire import Observed, address_text
 from kproxy.linux.testbed.wires import ELSEWHERE, Wires, run_ip, run_tool
 from kproxy.netfilter.family import Family, protocol_name
@@ -177,7 +177,7 @@ class ScratchHost:
             raise UnsendableError("fragments, and packets that arrive by lo or a bridge port, are not made here")
         if packet.uid or packet.gid or (packet.socket is False and packet.origin == LOCAL):
             raise UnsendableError("packets of other users, or without a socket, are not made here")
-        if connection.state == RELATED and packet.protocol not in related.PROTOCOLS:
+        if connection.state == RELATED and packet.protocol not in wire.HELPED:
             raise UnsendableError("connections RELATED to others are made of TCP and UDP only")
         if connection.state == INVALID and packet.protocol not in (TCP, UDP):
             raise UnsendableError("INVALID packets are made of TCP and UDP only")
@@ -264,7 +264,7 @@ class ScratchHost:
             )
             lines += [f"table inet {_OWN_TABLE} {{ {chains} }}"]
         if connection.state == RELATED:
-            lines.append(related.helper_rules(self._family, _OWN_TABLE))
+            lines.append(wire.helper_rules(self._family, _OWN_TABLE))
         script = "\n".join(lines) + "\n"
         if script != self._own_script:
             self._run(["nft", "-f", "-"], script)
@@ -331,7 +331,7 @@ class ScratchHost:
 
     def _expect(self, packet: Packet) -> None:
         """Have the kernel expect the packet's connection."""
-        self._wires.bring(related.packets_before(packet))
+        self._wires.bring(wire.packets_before(packet))
         if not self._node.call(Path("/proc/thread-self/net/nf_conntrack_expect").read_text).strip():
             raise UnsendableError("the kernel does not expect the connection, which was to be RELATED to another")
 

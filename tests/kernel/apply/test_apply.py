@@ -18,7 +18,7 @@ import pytest
 from kproxy.api import KubeProxyConfiguration, Manifests, load_config, load_manifests
 from kproxy.linux.drift.find import find_drift
 from kproxy.linux.errors import ApplyFailedError, KernelState
-from kproxy.linux.iptables.binaries import COMMAND
+from kproxy.linux.iptables.executor import COMMAND
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.apply import ApplyReport, apply_node
 from kproxy.linux.sync.backend import NodeRequest
@@ -116,7 +116,7 @@ def test_a_killed_process_leaves_nothing_that_the_next_apply_does_not_mend(
         paths.append(tmp_path / f"{number}.jsonl")
         paths[-1].write_text("".join(f"{line}\n" for line in cluster_lines(size, 5 - number)))
     code = (
-        "import sys; from kproxy.linux.iptables.binaries import Variant; from pathlib import Path;"
+        "import sys; from kproxy.linux.iptables.executor import Variant; from pathlib import Path;"
         "from tests.kernel.apply.test_apply import apply_file; print('go', flush=True);"
         "apply_file(Path(sys.argv[1]), sys.argv[2], Variant(sys.argv[3]))"
     )
@@ -194,7 +194,7 @@ def test_an_interrupted_repair_names_the_state(monkeypatch: pytest.MonkeyPatch) 
             run("ip", "netns", "exec", name, command, "-t", "nat", "-F", "KUBE-SERVICES")
         flushed = save("iptables-nft", name), save("ip6tables-nft", name)
         with monkeypatch.context() as patch:
-            patch.setattr("kproxy.linux.sync.iptables_host.read_dump", interrupted)
+            patch.setattr("kproxy.linux.sync.iptables.backend.read_dump", interrupted)
             with pytest.raises(SystemExit):
                 find_drift(asked, namespace)
             with pytest.raises(ApplyFailedError) as caught:

@@ -19,9 +19,7 @@ from typing import Any
 import pytest
 
 from kproxy.cli.main import main
-from kproxy.linux.iptables.binaries import COMMAND
-from kproxy.linux.iptables.dump import parse_dump
-from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.iptables.executor import COMMAND, IptablesExecutor, parse_dump
 from kproxy.linux.iptables.ownership import is_owned
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.text import target_of

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kproxy.linux.iptables.binaries import find_iptables
-from kproxy.linux.iptables.executor import Executor, IptablesExecutor
+from kproxy.linux.iptables.executor import Executor, IptablesExecutor, find_iptables
 from kproxy.linux.namespace import Namespace
 from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily

@@ -18,16 +18,14 @@ import pytest
 
 from kproxy.api import KubeProxyConfiguration
 from kproxy.cluster.stale_flows import desired_addresses
+from kproxy.linux.conntrack.flows import clean_flows
 from kproxy.linux.conntrack.programmed import programmed_addresses
-from kproxy.linux.conntrack.stale import clean_flows
 from kproxy.linux.errors import ApplyFailedError, RestoreFailedError
-from kproxy.linux.iptables.binaries import find_iptables
-from kproxy.linux.iptables.executor import Executor, IptablesExecutor
-from kproxy.linux.sync import reconcile
-from kproxy.linux.sync.desired import desired_rules
-from kproxy.linux.sync.reconcile import reconcile_rules
-from kproxy.linux.sync.restore_batches import plan_runs
-from kproxy.linux.sync.syncer import Syncer
+from kproxy.linux.iptables.executor import Executor, IptablesExecutor, find_iptables
+from kproxy.linux.sync.iptables import reconcile
+from kproxy.linux.sync.iptables.backend import Syncer
+from kproxy.linux.sync.iptables.desired import desired_rules
+from kproxy.linux.sync.iptables.reconcile import plan_runs, reconcile_rules
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Renderer, Target, render_options, render_target
 from kproxy.services import IPFamily, ServiceState

@@ -7,13 +7,11 @@ import socket
 import pytest
 
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.generation import Ledger, nft_generation
-from kproxy.linux.iptables.binaries import COMMAND, find_iptables
-from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.iptables.executor import COMMAND, IptablesExecutor, find_iptables
 from kproxy.linux.iptables.legacy import legacy_fingerprint
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.binary import find_nft
-from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nfnetlink import Ledger, nft_generation
+from kproxy.linux.nftables.executor import NftExecutor, find_nft
 from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace, run

@@ -18,7 +18,7 @@ def ended(number, frame):
 
 signal.signal(signal.SIGTERM, ended)
 from kproxy.linux.lazy_import import load
-from kproxy.linux.host.addresses import interface_addresses
+from kproxy.linux.host.facts import interface_addresses
 from kproxy.linux.namespace import Namespace
 from kproxy.services.names import IPFamily
 sockets = load("pyroute2.process").socket

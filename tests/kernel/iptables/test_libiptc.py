@@ -6,13 +6,12 @@ import socket
 
 import pytest
 
-from kproxy.linux.iptables.binaries import find_iptables
-from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.iptables.executor import IptablesExecutor, find_iptables
 from kproxy.linux.iptables.legacy import legacy_tables
 from kproxy.linux.iptables.libiptc import compare_read_back, read_back
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.desired import desired_rules
-from kproxy.linux.sync.reconcile import read_dump, reconcile_rules
+from kproxy.linux.sync.iptables.desired import desired_rules
+from kproxy.linux.sync.iptables.reconcile import read_dump, reconcile_rules
 from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support.examples import spread

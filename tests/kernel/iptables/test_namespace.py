@@ -13,12 +13,10 @@ from pathlib import Path
 import pytest
 
 from kproxy.linux.errors import LockHeldError, NamespaceError, PrivilegeError, ToolFailedError, ToolMissingError
-from kproxy.linux.host.addresses import interface_addresses, is_this_node
-from kproxy.linux.iptables.binaries import find_iptables, installed, parse_version
-from kproxy.linux.iptables.executor import IptablesExecutor
-from kproxy.linux.iptables.features import FEATURES
-from kproxy.linux.iptables.lock import lock_holder, locked_here, xtables_lock
-from kproxy.linux.iptables.preflight import Preflight, UndoingExecutor, probe, run_preflight
+from kproxy.linux.host.facts import interface_addresses, is_this_node
+from kproxy.linux.iptables.executor import IptablesExecutor, find_iptables, installed, parse_version
+from kproxy.linux.iptables.legacy import lock_holder, locked_here, xtables_lock
+from kproxy.linux.iptables.preflight import FEATURES, Preflight, UndoingExecutor, probe, run_preflight
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run as run_in
 from kproxy.linux.sysctl import SysctlError, read_sysctl, write_sysctl
@@ -162,7 +160,7 @@ def test_a_lock_held_inside_the_namespace_is_waited_for(tmp_path: Path, monkeypa
     with fresh_namespace() as name, Namespace.named(name) as namespace:
         executor = IptablesExecutor(namespace, find_iptables(IPFamily.IPV4, Variant.LEGACY), lock_wait=0.2)
         code = (
-            "import time; from kproxy.linux.iptables.lock import xtables_lock\n"
+            "import time; from kproxy.linux.iptables.legacy import xtables_lock\n"
             "with xtables_lock(): print(flush=True); time.sleep(30)"
         )
         command = ["ip", "netns", "exec", name, sys.executable, "-c", code]

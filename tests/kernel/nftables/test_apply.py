@@ -10,8 +10,7 @@ import pytest
 from kproxy.linux.drift.find import CannotTellError, find_drift
 from kproxy.linux.errors import ApplyFailedError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.binary import find_nft
-from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.executor import NftExecutor, find_nft
 from kproxy.linux.sync.apply import apply_node
 from kproxy.linux.sync.backend import NodeRequest
 from kproxy.linux.sync.cleanup import cleanup

@@ -13,12 +13,10 @@ import pytest
 
 from kproxy.linux.drift.find import DriftReport, find_drift
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.binary import find_nft
-from kproxy.linux.nftables.executor import NftExecutor
-from kproxy.linux.sync.apply import apply_node
+from kproxy.linux.nftables.executor import NftExecutor, find_nft
+from kproxy.linux.sync.apply import apply_node, prepare_node
 from kproxy.linux.sync.backend import NodeRequest
-from kproxy.linux.sync.nftables_host import PreparedTable
-from kproxy.linux.sync.prepare import prepare_node
+from kproxy.linux.sync.nftables.backend import PreparedTable
 from kproxy.render import select_target
 from kproxy.services import IPFamily
 from tests.support.examples import spread

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.binary import find_nft
-from kproxy.linux.nftables.change import deletion_script, difference, plan_transactions
-from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.executor import NftExecutor, find_nft
 from kproxy.linux.nftables.preflight import Preflight, run_preflight
 from kproxy.linux.nftables.readback import read_table
-from kproxy.linux.nftables.table import TableText
+from kproxy.linux.nftables.table import TableText, deletion_script, difference, plan_transactions
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace, run
 from tests.support.linux.nft_memory import MemoryNft
@@ -47,7 +45,7 @@ class TestKernel(TableExecutorSuite):
         for after in random_tables(15, 6, executor.family.version):
             change = difference(before, after)
             for transaction in plan_transactions(change):
-                do(transaction.script)
+                do(transaction)
             if change.stale_chains:
                 do(deletion_script(after.name, change.stale_chains))
             before = after

@@ -10,18 +10,15 @@ import pytest
 
 from kproxy.linux.errors import ApplyFailedError, KernelState, RestoreFailedError, ToolFailedError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables import change
-from kproxy.linux.nftables.binary import find_nft
-from kproxy.linux.nftables.change import deletion_script
-from kproxy.linux.nftables.executor import NftExecutor
-from kproxy.linux.nftables.table import TableText
+from kproxy.linux.nftables.executor import NftExecutor, find_nft
+from kproxy.linux.nftables.table import TableText, deletion_script, plan_transactions
 from kproxy.linux.sync.nftables import reconcile
 from kproxy.linux.sync.nftables.desired import DesiredTable
 from kproxy.linux.sync.nftables.reconcile import TableOutcome, reconcile_table
 from kproxy.linux.sync.report import APPLIED, NOTHING, WOULD_CHANGE
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace, run
-from tests.support.linux.nft_tables import comparable, make_table, random_tables
+from tests.support.linux.nft_tables import comparable, make_table, random_tables, table_script
 
 pytestmark = pytest.mark.root
 
@@ -63,15 +60,15 @@ def test_any_start_leads_to_the_desired_table_and_a_second_time_does_nothing(fam
     version = 6 if family.is_ipv6 else 4
     with made(family) as executor:
         for table in random_tables(3, 4, version):
-            executor.run(f"add table {table.name}\ndelete table {table.name}\n{table.script}")
+            executor.run(f"add table {table.name}\ndelete table {table.name}\n{table_script(table)}")
             expected = comparable(executor.list_table())
             for start in (make_table("", version), make_table("aBc1D", version, 60, 2)):
-                executor.run(f"delete table {table.name}\n{start.script}")
+                executor.run(f"delete table {table.name}\n{table_script(start)}")
                 assert apply(executor, table).report.result == APPLIED
                 assert comparable(executor.list_table()) == expected
             # A dormant one is woken once all is right, also where base chains are missing.
             for start in (make_table("", version), table):
-                executor.run(f"delete table {table.name}\n{start.script}")
+                executor.run(f"delete table {table.name}\n{table_script(start)}")
                 executor.run(deletion_script(table.name, ["filter-forward"]))
                 executor.run(f"add table {table.name} {{ flags dormant ; }}\n")
                 executor.scripts.clear()
@@ -123,7 +120,7 @@ def test_a_refusal_leaves_everything_as_it_was() -> None:
 def test_a_failure_at_any_transaction_leaves_no_packet_a_half_state(
     start: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconcile, "plan_transactions", lambda wanted: change.plan_transactions(wanted, 3))
+    monkeypatch.setattr(reconcile, "plan_transactions", lambda wanted: plan_transactions(wanted, 3))
     with made() as executor:
         if start:
             apply(executor, make_table(start))

@@ -12,12 +12,11 @@ import pytest
 
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.binary import find_nft
-from kproxy.linux.nftables.change import STALE, Change, difference, plan_transactions
-from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.executor import NftExecutor, find_nft
 from kproxy.linux.nftables.readback import read_table
+from kproxy.linux.nftables.table import STALE, Change, difference, plan_transactions
+from kproxy.linux.sync.nftables.backend import TableSyncer
 from kproxy.linux.sync.nftables.desired import table_text
-from kproxy.linux.sync.nftables.syncer import TableSyncer
 from kproxy.render import RenderOptions, render_options
 from kproxy.render.nftables.renderer import Renderer
 from kproxy.services import IPFamily, ServiceState
@@ -102,7 +101,7 @@ def test_any_sequence_of_changes(family: IPFamily, seed: int) -> None:
         assert syncer.rule_totals() == {"kube-proxy": sum(len(rules) for rules in table.rules.values())}
         executor.scripts.clear()
         assert not syncer.sync().wrote
-        assert syncer.resync().difference is None
+        assert not syncer.resync().found
         assert executor.scripts == []
 
 
@@ -159,7 +158,7 @@ def test_after_a_failure_everything_is_compared() -> None:
 def test_a_first_load_that_fails_in_the_middle_is_finished_by_the_next_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """What came before the failure leads nowhere yet; it is found, and the rest is written."""
     monkeypatch.setattr(
-        "kproxy.linux.sync.nftables.syncer.plan_transactions", partial(plan_transactions, rules_per_transaction=5)
+        "kproxy.linux.sync.nftables.backend.plan_transactions", partial(plan_transactions, rules_per_transaction=5)
     )
     with syncer_of_a_cluster() as (syncer, executor):
         executor.refuses = "hook prerouting"

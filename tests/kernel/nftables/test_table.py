@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.binary import find_nft
-from kproxy.linux.nftables.change import deletion_script, difference, plan_transactions
-from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.executor import NftExecutor, find_nft
 from kproxy.linux.nftables.readback import read_table
+from kproxy.linux.nftables.table import deletion_script, difference, plan_transactions
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace, run
-from tests.support.linux.nft_tables import make_table
+from tests.support.linux.nft_tables import make_table, table_script
 
 pytestmark = pytest.mark.root
 
@@ -20,7 +19,7 @@ def test_what_others_did_to_the_table_is_read_and_mended() -> None:
     table = make_table("aB1")
     with fresh_namespace() as name, Namespace.named(name) as namespace:
         executor = NftExecutor(namespace, find_nft(), IPFamily.IPV4)
-        executor.run(table.script)
+        executor.run(table_script(table))
         t = table.name
         for line in (
             f"add chain {t} mine",
@@ -45,7 +44,7 @@ def test_what_others_did_to_the_table_is_read_and_mended() -> None:
         assert [*change.stale_elements] == [("cluster-ips", "10.96.9.9")]
         assert change.stale_chains == ("service-OLDAAAAA-ns/old/tcp/",)
         for transaction in plan_transactions(change):
-            executor.run(transaction.script)
+            executor.run(transaction)
         executor.run(deletion_script(t, change.stale_chains))
         after = read_table(executor, table)
         assert not difference(after.table, table)

@@ -11,7 +11,7 @@ import pytest
 
 from kproxy.agent.overlay import remove
 from kproxy.linux.errors import LockHeldError, UnreadableDumpError
-from kproxy.linux.iptables.lock import xtables_lock
+from kproxy.linux.iptables.legacy import xtables_lock
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.pod.overlay_rules import OverlayRules
 from kproxy.linux.process import run

@@ -23,10 +23,9 @@ from kproxy.api.kubeproxyconfig.types import DetectLocal, IPTables
 from kproxy.client import ENDPOINT_SLICES, SERVICES, RestClient
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.desired import DesiredRules, desired_rules
-from kproxy.linux.sync.difference import Difference, find_difference
-from kproxy.linux.sync.iptables_host import HostFamily
-from kproxy.linux.sync.reconcile import describe, read_dump
+from kproxy.linux.sync.iptables.backend import HostFamily
+from kproxy.linux.sync.iptables.desired import DesiredRules, Difference, desired_rules, find_difference
+from kproxy.linux.sync.iptables.reconcile import describe, read_dump
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, RenderedTarget, render_options
 from kproxy.services import IPFamily, ServiceState

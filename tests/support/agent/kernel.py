@@ -9,8 +9,8 @@ from kproxy.linux.errors import LinuxError, LockHeldError, ToolFailedError
 from kproxy.linux.iptables.ownership import owned_chains
 from kproxy.linux.nftables.readback import Listing, parse_listing
 from kproxy.linux.nftables.table import TableText
-from kproxy.linux.sync.jumps import is_our_jump
-from kproxy.linux.sync.reconcile import read_dump
+from kproxy.linux.sync.iptables.jumps import is_our_jump
+from kproxy.linux.sync.iptables.reconcile import read_dump
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.text import ChainText
 from kproxy.services import IPFamily

@@ -22,20 +22,16 @@ from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeP
 from kproxy.client.resources import ENDPOINT_SLICES, NODES, SERVICES
 from kproxy.informer import ReflectorOptions, ResourceEventHandlerFuncs
 from kproxy.informer.listener import Listener
-from kproxy.linux.iptables.binaries import Iptables
+from kproxy.linux.iptables.executor import Iptables
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.change import TableDifference
-from kproxy.linux.nftables.table import TableText
-from kproxy.linux.sync.desired import desired_rules
-from kproxy.linux.sync.difference import Difference, find_difference
+from kproxy.linux.nftables.table import TableDifference, TableText
 from kproxy.linux.sync.family_syncer import FamilySyncer
-from kproxy.linux.sync.iptables_host import HostFamily
+from kproxy.linux.sync.iptables.backend import HostFamily, Syncer
+from kproxy.linux.sync.iptables.desired import Difference, desired_rules, find_difference
+from kproxy.linux.sync.iptables.reconcile import read_dump
+from kproxy.linux.sync.nftables.backend import TableFamily, TableSyncer
 from kproxy.linux.sync.nftables.desired import table_text
 from kproxy.linux.sync.nftables.reconcile import find_table_difference
-from kproxy.linux.sync.nftables.syncer import TableSyncer
-from kproxy.linux.sync.nftables_host import TableFamily
-from kproxy.linux.sync.reconcile import read_dump
-from kproxy.linux.sync.syncer import Syncer
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, RenderedTarget, Renderer, RenderOptions
 from kproxy.render.nftables.renderer import Renderer as TableRenderer

@@ -17,18 +17,16 @@ import msgspec
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.client import ENDPOINT_SLICES, NODES, SERVICE_CIDRS, SERVICES, RestClient, load_client_config
 from kproxy.client.errors import ApiError
-from kproxy.linux.iptables.binaries import find_iptables
-from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.iptables.executor import IptablesExecutor, find_iptables
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.change import TableDifference
 from kproxy.linux.nftables.readback import read_table
-from kproxy.linux.sync.desired import desired_rules
-from kproxy.linux.sync.difference import Difference, find_difference
+from kproxy.linux.nftables.table import TableDifference
+from kproxy.linux.sync.apply import prepare_host
+from kproxy.linux.sync.iptables.desired import Difference, desired_rules, find_difference
+from kproxy.linux.sync.iptables.reconcile import read_dump
+from kproxy.linux.sync.nftables.backend import TableFamily
 from kproxy.linux.sync.nftables.desired import table_text
 from kproxy.linux.sync.nftables.reconcile import find_table_difference
-from kproxy.linux.sync.nftables_host import TableFamily
-from kproxy.linux.sync.prepare import prepare_host
-from kproxy.linux.sync.reconcile import read_dump
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, render_table, select_target
 from kproxy.render.target import render_target

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from kproxy.linux.iptables.ownership import is_owned, owned_chains
-from kproxy.linux.sync.jumps import is_our_jump
+from kproxy.linux.sync.iptables.jumps import is_our_jump
 from kproxy.netfilter.text import SaveText, target_of
 from kproxy.services import IPFamily
 

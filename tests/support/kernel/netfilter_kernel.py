@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from kproxy.linux.iptables.binaries import parse_version
+from kproxy.linux.iptables.executor import parse_version
 from kproxy.netfilter import Family
 
 VARIANTS = ("nft", "legacy")

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from kproxy.linux.errors import FailedLine, RestoreFailedError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.binary import Nft
-from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.executor import Nft, NftExecutor
 from kproxy.netfilter.nftables.apply import apply_commands
 from kproxy.netfilter.nftables.check import check_nft
 from kproxy.netfilter.nftables.constant import unquote, write_constant

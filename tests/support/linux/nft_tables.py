@@ -8,6 +8,7 @@ from typing import Final
 
 from kproxy.linux.nftables.table import SetText, TableText
 from kproxy.render.nftables.serviceport import ElementRef, ElementValue
+from kproxy.render.nftables.table import element_text
 
 _BASE = """\
 add table {t} {{ comment "rules for kube-proxy" ; }}
@@ -114,6 +115,16 @@ def comparable(listing: str | None) -> list[str]:
         if "rule" in each:
             rules.setdefault(each["rule"]["chain"], []).append((each["rule"]["expr"], each["rule"].get("comment")))
     return sorted(found) + [json.dumps(pair) for pair in sorted(rules.items())]
+
+
+def table_script(table: TableText) -> str:
+    """Input for `nft -f` where there is no such table yet, one object a line, in an order that nft can load."""
+    name = table.name
+    lines = [f"add table {name} {table.definition}", *(f"add chain {name} {c} {d}" for c, d in table.chains.items())]
+    lines += [f"add {each.kind} {name} {one} {each.definition}" for one, each in table.sets.items()]
+    lines += [f"add rule {name} {chain} {rule}" for chain, rules in table.rules.items() for rule in rules]
+    lines += [f"add element {name} {ref[0]} {{ {element_text(ref[1], v)} }}" for ref, v in table.elements.items()]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def parse_script(text: str) -> TableText:

@@ -10,15 +10,12 @@ import re
 import pytest
 
 from kproxy.linux.errors import ApplyFailedError, KernelState
-from kproxy.linux.iptables.dump import parse_dump
-from kproxy.linux.iptables.executor import Executor
+from kproxy.linux.iptables.executor import Executor, parse_dump
 from kproxy.linux.iptables.ownership import owned_chains
-from kproxy.linux.sync import reconcile
-from kproxy.linux.sync.cleanup import cleanup_tables
-from kproxy.linux.sync.describe import family_findings
-from kproxy.linux.sync.desired import DesiredRules, desired_rules
-from kproxy.linux.sync.difference import find_difference
-from kproxy.linux.sync.reconcile import family_report, read_dump, reconcile_rules
+from kproxy.linux.sync.iptables import reconcile
+from kproxy.linux.sync.iptables.describe import family_findings
+from kproxy.linux.sync.iptables.desired import DesiredRules, desired_rules, find_difference
+from kproxy.linux.sync.iptables.reconcile import cleanup_tables, family_report, read_dump, reconcile_rules
 from kproxy.linux.sync.report import NOTHING, WOULD_CHANGE, FamilyReport
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.text import SaveText
@@ -314,8 +311,7 @@ class _Meddler(Faulty):
 
 
 def _transactions(rules: DesiredRules, saved: str, variant: Variant) -> int:
-    from kproxy.linux.sync.reconcile import change_of
-    from kproxy.linux.sync.restore_batches import plan_runs
+    from kproxy.linux.sync.iptables.reconcile import change_of, plan_runs
 
     dump = parse_dump(saved)
     change = change_of(find_difference(rules, dump), rules, dump)

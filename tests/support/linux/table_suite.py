@@ -6,11 +6,10 @@ from __future__ import annotations
 import pytest
 
 from kproxy.linux.errors import RestoreFailedError
-from kproxy.linux.nftables.change import deletion_script, difference, plan_transactions
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.readback import read_table
-from kproxy.linux.nftables.table import TableText
-from tests.support.linux.nft_tables import comparable, make_table, parse_script, random_tables
+from kproxy.linux.nftables.table import TableText, deletion_script, difference, plan_transactions
+from tests.support.linux.nft_tables import comparable, make_table, parse_script, random_tables, table_script
 from tests.support.recorded import CLUSTERS
 
 SERVICE = "service-HASHAAF7-ns/a/tcp/"
@@ -68,7 +67,7 @@ class TableExecutorSuite:
 
     def test_what_is_refused_leaves_everything_as_it_was(self, executor: NftExecutor) -> None:
         version = executor.family.version
-        executor.run(make_table("aB1", version).script)
+        executor.run(table_script(make_table("aB1", version)))
         before = comparable(executor.list_table())
         ip = "10.96.0.49" if version == 4 else "fd00::49"
         for what, script in REFUSED.items():
@@ -80,7 +79,7 @@ class TableExecutorSuite:
         expected = []
         tables = random_tables(14, 8, executor.family.version)
         for table in tables:
-            executor.run(table.script)
+            executor.run(table_script(table))
             expected.append(comparable(executor.list_table()))
             assert not difference(read_table(executor, table).table, table)
             executor.run(f"delete table {table.name}\n")
@@ -88,7 +87,7 @@ class TableExecutorSuite:
         for number, after in enumerate(tables):
             change = difference(before, after)
             for transaction in plan_transactions(change, 2 if number % 2 else 1000):
-                executor.run(transaction.script)
+                executor.run(transaction)
             if change.stale_chains:
                 executor.run(deletion_script(after.name, change.stale_chains))
             assert comparable(executor.list_table()) == expected[number]

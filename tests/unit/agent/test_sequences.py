@@ -15,8 +15,8 @@ import pytest
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.api import EndpointSlice, KubeProxyConfiguration, Manifests, Node, Service, load_config, load_manifests
-from kproxy.linux.iptables.dump import parse_dump
-from kproxy.linux.sync.syncer import Syncer
+from kproxy.linux.iptables.executor import parse_dump
+from kproxy.linux.sync.iptables.backend import Syncer
 from kproxy.render import Renderer, render_options
 from kproxy.services import IPFamily, ServiceState
 from tests.support import paths

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kproxy.dataplane.model.packet import parse_ip
-from kproxy.linux.nftables.change import TableDifference
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.ownership import is_our_chain, is_our_set, targets_of
 from kproxy.linux.nftables.readback import read_table
-from kproxy.linux.nftables.table import TableText
-from kproxy.linux.sync import explain
-from kproxy.linux.sync.finding import Compared, Drift, rule_findings
+from kproxy.linux.nftables.table import TableDifference, TableText
+from kproxy.linux.sync.finding import (
+    Compared,
+    Drift,
+    altered_means,
+    extra_means,
+    missing_chain_means,
+    missing_means,
+    rule_findings,
+)
 from kproxy.linux.sync.nftables.desired import DesiredTable, ElementOwners
 from kproxy.linux.sync.nftables.reconcile import MODE, find_table_difference
 from kproxy.netfilter.nftables.element import Element, Elements
@@ -92,20 +99,10 @@ class _Finder:
         yield from self._elements()
 
     def _make(
-        self,
-        kind: str,
-        explanation: str,
-        service: str,
-        *,
-        chain: str = "",
-        set: str = "",
-        rule: int = 0,
-        wanted: str = "",
-        found: str = "",
+        self, kind: str, text: str, service: str, *, chain: str = "", set: str = "", wanted: str = "", found: str = ""
     ) -> Drift:
-        table = self._desired.text.name
-        family = self._desired.family.value
-        return Drift(family, MODE, kind, table, chain, explanation, service, rule, wanted, found, set)
+        table, family = self._desired.text.name, self._desired.family.value
+        return Drift(family, MODE, kind, table, chain, text, service, 0, wanted, found, set)
 
     def _chain(self, chain: str) -> Iterator[Drift]:
         change, service = self._change, self._desired.owner_of_chain(chain)
@@ -114,15 +111,15 @@ class _Finder:
             what = "packets meet its rules elsewhere than they should, or not at all"
             yield self._make("chain-altered", what, service, chain=chain, wanted=desired, found=found)
         elif chain in change.chains:
-            what = explain.missing_chain(self._desired.text.name, chain, service)
+            what = missing_chain_means(self._desired.text.name, chain, service)
             yield self._make("chain-missing", what, service, chain=chain)
         yield from self._rules(chain, service)
 
     def _rules(self, chain: str, service: str) -> Iterator[Drift]:
         desired, found = (table.rules.get(chain, ()) for table in (self._desired.text, self._before))
-        return rule_findings(
-            self._make, chain, desired, found, self._origins.rules.get(chain, ()), lambda _rule: service
-        )
+        make = partial(Drift, self._desired.family.value, MODE)
+        ref = (self._desired.text.name, chain)
+        return rule_findings(make, ref, desired, found, self._origins.rules.get(chain, ()), lambda _rule: service)
 
     def _elements(self) -> Iterator[Drift]:
         change, before = self._change, self._before
@@ -133,14 +130,14 @@ class _Finder:
             service = self._service(ref, value)
             origin = self._origins.elements.get(ref)
             kind = "element-missing" if old is None else "element-altered"
-            what = (explain.missing if old is None else explain.altered)(origin)
+            what = (missing_means if old is None else altered_means)(origin)
             found = "" if old is None else element_text(ref[1], old)
             yield self._make(kind, what, service, set=ref[0], wanted=element_text(ref[1], value), found=found)
         for ref in change.stale_elements:
             if ref in change.elements:
                 continue
             service = self._service(ref, before.elements[ref])
-            what = explain.extra(element_text(ref[1], before.elements[ref]), ref[0], service)
+            what = extra_means(element_text(ref[1], before.elements[ref]), ref[0], service)
             yield self._make(
                 "element-extra", what, service, set=ref[0], found=element_text(ref[1], before.elements[ref])
             )

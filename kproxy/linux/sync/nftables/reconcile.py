@@ -1,21 +1,25 @@
-"""Bringing one family's table in the kernel to the desired state from whatever state it is in.
+"""Bringing one family's table in the kernel to the desired state from whatever state it is in, and removing it.
 
 As in iptables mode: read what is there, compare, write only the difference, read back, compare again. What changes for
 packets is one transaction, so a failure leaves the table as it was, with nothing to put back but what transactions
 before it prepared. When one of these has been carried out, or the second comparison fails since another program wrote
 at the same time, what was there before is brought back by the same means; the error says what it came to.
+
+kube-proxy's own `--cleanup` deletes the whole table. Here what others put into it stays, with what their rules lead to;
+without anything of others the table goes in one transaction.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from typing import Final
 
 import msgspec
 
+from kproxy.linux.conntrack.flows import clean_flows
 from kproxy.linux.conntrack.programmed import table_addresses
-from kproxy.linux.conntrack.stale import clean_flows
 from kproxy.linux.errors import (
     INTERRUPTS,
     ApplyFailedError,
@@ -25,25 +29,25 @@ from kproxy.linux.errors import (
     failure_message,
 )
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.change import (
+from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.ownership import keep_reachable
+from kproxy.linux.nftables.readback import Listing, read_awake, read_table
+from kproxy.linux.nftables.table import (
     STALE,
     Change,
     TableDifference,
-    Transaction,
+    TableText,
     deletion_script,
     describe_change,
     difference,
     plan_transactions,
 )
-from kproxy.linux.nftables.executor import NftExecutor
-from kproxy.linux.nftables.ownership import keep_reachable
-from kproxy.linux.nftables.readback import Listing, read_awake, read_table
-from kproxy.linux.nftables.table import TableText
 from kproxy.linux.sync.nftables.desired import DesiredTable, ElementOwners
 from kproxy.linux.sync.report import (
     APPLIED,
     NOTHING,
     WOULD_CHANGE,
+    CleanedTables,
     FamilyReport,
     KeptChain,
     Progress,
@@ -170,7 +174,7 @@ def _write_verified(
     executor: NftExecutor,
     desired: DesiredTable,
     found: TableDifference,
-    transactions: list[Transaction],
+    transactions: list[str],
     watch: Stopwatch,
     progress: Progress | None,
     notes: list[str],
@@ -208,9 +212,7 @@ def _write_verified(
     return deletions
 
 
-def write_transactions(
-    executor: NftExecutor, transactions: list[Transaction], progress: Progress | None = None
-) -> None:
+def write_transactions(executor: NftExecutor, transactions: list[str], progress: Progress | None = None) -> None:
     """Carries out the transactions of a change.
 
     Raises:
@@ -220,7 +222,7 @@ def write_transactions(
         if progress is not None:
             progress("writing", done, len(transactions))
         try:
-            executor.run(transaction.script)
+            executor.run(transaction)
         except (LinuxError, *INTERRUPTS) as error:
             many = f"\n({done} of {len(transactions)} transactions had been carried out)"
             untouched = not done and isinstance(error, RestoreFailedError)
@@ -290,3 +292,61 @@ def _bring_back(executor: NftExecutor, before: TableText | None) -> None:
     write_transactions(executor, plan_transactions(back))
     if back.stale_chains:
         delete_chains(executor, back.stale_chains, [])
+
+
+def cleanup_table(executor: NftExecutor, *, dry_run: bool = False) -> CleanedTables:
+    """Removes what is kube-proxy's.
+
+    Raises:
+        LinuxError: it cannot be read, or nothing was removed.
+        ApplyFailedError: removing failed half-way.
+    """
+    listing = read_table(executor)
+    if listing.dormant and listing.table is None and not dry_run:
+        listing, _ = read_awake(executor)
+    table = listing.table
+    if table is None:
+        return CleanedTables(executor.family.value, MODE)
+    kept = keep_reachable(set(table.chains), listing.foreign_rules, table)
+    doomed = [chain for chain in table.chains if chain not in kept]
+    report = CleanedTables(
+        executor.family.value,
+        MODE,
+        chains_deleted=len(doomed),
+        rules_deleted=sum(len(table.rules.get(chain, ())) for chain in doomed),
+        kept=tuple(KeptChain(table.name, chain, "a rule of another program") for chain in sorted(kept)),
+        foreign=listing.foreign,
+        sets_deleted=len(table.sets),
+    )
+    if dry_run:
+        return report
+    if not listing.foreign:
+        executor.run(f"delete table {table.name}\n")
+        return report
+    sets = _unused_sets(table, listing, kept)
+    if doomed or sets:
+        script = [f"flush chain {table.name} {chain}\n" for chain in doomed]
+        script += [f"delete set {table.name} {name}\n" for name in sets]
+        executor.run("".join(script))
+    notes: list[str] = []
+    try:
+        if doomed:
+            delete_chains(executor, tuple(doomed), notes)
+    except (LinuxError, *INTERRUPTS) as error:
+        raise ApplyFailedError(failure_message(error), KernelState.PARTLY_APPLIED, "empty chains are left") from error
+    if notes:
+        raise ApplyFailedError(notes[0], KernelState.PARTLY_APPLIED, "empty chains are left")
+    return report
+
+
+def _unused_sets(table: TableText, listing: Listing, kept: set[str]) -> list[str]:
+    """The sets and maps that no rule that stays refers to."""
+    staying = [rule for chain in kept for rule in table.rules.get(chain, ())]
+    used = {word for rule in staying for word in rule.split() if word.startswith("@")}
+    foreign = "\n".join(listing.foreign_rules)
+    return [name for name in table.sets if f"@{name}" not in used and not _names(foreign, name)]
+
+
+def _names(text: str, name: str) -> bool:
+    """Whether rules refer to a set, spelled in words or as JSON."""
+    return json.dumps(f"@{name}") in text or f"@{name} " in f"{text.replace(chr(10), ' ')} "

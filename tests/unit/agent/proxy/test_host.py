@@ -7,7 +7,7 @@ import pytest
 from kproxy.agent.proxy.host import close_host, conntrack_limit, open_namespace, prepare_host, set_up_host, sysctls
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import Conntrack, IPTables, KubeProxyConfiguration
-from kproxy.linux.sync.iptables_host import HostFamily
+from kproxy.linux.sync.iptables.backend import HostFamily
 from kproxy.linux.sysctl import read_sysctl
 from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily

@@ -14,10 +14,9 @@ from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.agent.status.health import TO_BE_DELETED_TAINT, node_eligible
 from kproxy.api import KubeProxyConfiguration, LoadBalancerIngress, Node, NodeAddress, ObjectMeta
 from kproxy.api.kubeproxyconfig.types import DetectLocal
-from kproxy.linux.iptables.binaries import Iptables
+from kproxy.linux.iptables.executor import Iptables
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.iptables_host import HostFamily
-from kproxy.linux.sync.syncer import Syncer
+from kproxy.linux.sync.iptables.backend import HostFamily, Syncer
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, Renderer
 from kproxy.services import IPFamily, ServiceState

@@ -14,9 +14,9 @@ from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.api import EndpointSlice, ObjectMeta
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.sync.family_syncer import FamilySyncer
-from kproxy.linux.sync.nftables.syncer import TableSyncer
-from kproxy.linux.sync.reconcile import read_dump
-from kproxy.linux.sync.syncer import Syncer
+from kproxy.linux.sync.iptables.backend import Syncer
+from kproxy.linux.sync.iptables.reconcile import read_dump
+from kproxy.linux.sync.nftables.backend import TableSyncer
 from kproxy.render import Renderer, RenderOptions
 from kproxy.services import IPFamily, ServiceState
 from tests.support.linux.fake import Faulty, MemoryExecutor, refused

@@ -12,12 +12,11 @@ from kproxy.api.types.discovery import EndpointPort
 from kproxy.api.types.meta import ObjectMeta
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.linux.drift.judge import effects
-from kproxy.linux.iptables.dump import parse_dump
-from kproxy.linux.nftables.change import Change, TableDifference
-from kproxy.linux.sync.describe import compare_rules, mended
-from kproxy.linux.sync.desired import desired_rules
-from kproxy.linux.sync.difference import find_difference
+from kproxy.linux.iptables.executor import parse_dump
+from kproxy.linux.nftables.table import Change, TableDifference
 from kproxy.linux.sync.finding import Compared
+from kproxy.linux.sync.iptables.describe import compare_rules, mended
+from kproxy.linux.sync.iptables.desired import desired_rules, find_difference
 from kproxy.linux.sync.nftables.describe import table_sides
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import RenderedTable, RenderedTarget, Target, render_table, render_target

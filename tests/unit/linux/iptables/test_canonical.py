@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.linux.iptables.canonical import canonicalizer, same_rule, same_rules
-from kproxy.linux.sync.desired import desired_rules
+from kproxy.linux.sync.iptables.desired import desired_rules
 from kproxy.netfilter import canonicalize_rule
 from kproxy.render.iptables.save import saved_ruleset
 from kproxy.services import IPFamily

@@ -6,8 +6,7 @@ import pytest
 
 from kproxy.linux.errors import FailedLine, FeatureMissingError, RestoreFailedError, ToolFailedError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.binary import Nft, parse_version
-from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.executor import Nft, NftExecutor, parse_version
 from kproxy.linux.nftables.preflight import SKIP_KERNEL_CHECK, Preflight, run_preflight, version_problems
 from kproxy.services import IPFamily
 

@@ -8,8 +8,7 @@ from typing import cast
 import pytest
 
 from kproxy.linux.errors import ApplyFailedError, KernelState, ToolFailedError
-from kproxy.linux.iptables.binaries import Iptables
-from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.iptables.executor import Iptables, IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import Finished
 from kproxy.linux.sync import ipvs_host

@@ -7,8 +7,7 @@ import struct
 import pytest
 
 from kproxy.dataplane import make_packet
-from kproxy.linux.testbed.related import packets_before
-from kproxy.linux.testbed.wire import Observed, build, read_frame, what_counts
+from kproxy.linux.testbed.wire import Observed, build, packets_before, read_frame, what_counts
 from kproxy.netfilter import Family
 
 ENDS = {Family.IPV4: ("198.51.100.7", "10.96.0.1"), Family.IPV6: ("2001:db8::7", "fd00:96::1")}
