@@ -11,7 +11,7 @@ be equal. Where a line leads, which Service a comment of kube-proxy names, where
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -101,6 +101,18 @@ def split_save(text: str) -> SaveText:
         elif (line or counters) and not line.startswith("#"):
             raise SaveTextError(f"printed a line that does not belong to a dump: {line[:200]!r}")
     return SaveText(tables)
+
+
+def reachable(chains: Iterable[str], leads_to: Callable[[str], Iterable[str]]) -> set[str]:
+    """Chains, and those that they lead to, at once or through others. `leads_to` says it of one at once."""
+    found: set[str] = set()
+    ahead = list(chains)
+    while ahead:
+        chain = ahead.pop()
+        if chain not in found:
+            found.add(chain)
+            ahead += leads_to(chain)
+    return found
 
 
 # --- a rule of iptables ---

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from kproxy.cluster.stale_flows import Address, Addresses
@@ -13,7 +13,7 @@ from kproxy.linux.iptables.ownership import is_service_chain
 from kproxy.linux.nftables.ownership import service_of as owner_of
 from kproxy.linux.nftables.ownership import targets_of
 from kproxy.linux.nftables.table import TableText
-from kproxy.netfilter.text import SaveText, destination_of, endpoint_of, service_of, target_of
+from kproxy.netfilter.text import SaveText, destination_of, endpoint_of, reachable, service_of, target_of
 from kproxy.render.iptables.chains import NAT, NODEPORTS, SERVICES
 
 _IPTABLES: Final = tuple(f"-p {protocol.lower()} " for protocol in PROTOCOLS)
@@ -27,19 +27,24 @@ def programmed_addresses(dump: SaveText) -> Addresses:
     services: dict[Address, str] = {}
     leads_to: dict[Address, frozenset[str]] = {}
     nat = dump.tables.get(NAT, {})
-    reach = _Reach(
-        lambda chain: nat[chain].rules if chain in nat else (),
-        lambda rule: filter(None, [endpoint_of(rule)]),
-        lambda rule: filter(is_service_chain, [target_of(rule)]),
-    )
+
+    def endpoints_of(chain: str) -> frozenset[str]:
+        chains = reachable(
+            [chain], lambda name: [t for rule in rules_of(name) if is_service_chain(t := target_of(rule))]
+        )
+        return frozenset(found for name in chains for rule in rules_of(name) if (found := endpoint_of(rule)))
+
+    def rules_of(chain: str) -> Iterable[str]:
+        return nat[chain].rules if chain in nat else ()
+
     for chain in (SERVICES, NODEPORTS):
-        for rule in nat[chain].rules if chain in nat else ():
+        for rule in rules_of(chain):
             to = destination_of(rule)
             if to is None or to.protocol.upper() not in PROTOCOLS or not is_service_chain(target_of(rule)):
                 continue
             address = (to.protocol.upper(), to.address if chain == SERVICES else "", to.port)
             services.setdefault(address, service_of(rule))
-            leads_to[address] = leads_to.get(address, frozenset()) | reach.endpoints(target_of(rule))
+            leads_to[address] = leads_to.get(address, frozenset()) | endpoints_of(target_of(rule))
     endpoints = frozenset(
         found
         for name, held in nat.items()
@@ -56,7 +61,6 @@ def table_addresses(table: TableText | None) -> Addresses:
         return Addresses({}, {}, frozenset())
     services: dict[Address, str] = {}
     leads_to: dict[Address, frozenset[str]] = {}
-    reach = _Reach(lambda chain: table.rules.get(chain, ()), _endpoints, targets_of)
     for (name, key), value in table.elements.items():
         parts = key.split(" . ")
         protocol, port = parts[-2:] if len(parts) > 1 else ("", "")
@@ -65,7 +69,10 @@ def table_addresses(table: TableText | None) -> Addresses:
             continue
         address: Address = (protocol.upper(), parts[0] if name == "service-ips" else "", int(port))
         services[address] = owner_of(chain)
-        leads_to[address] = reach.endpoints(chain)
+        chains = reachable([chain], lambda name: [to for rule in table.rules.get(name, ()) for to in targets_of(rule)])
+        leads_to[address] = frozenset(
+            one for name in chains for rule in table.rules.get(name, ()) for one in _endpoints(rule)
+        )
     rules = (rule for rules in table.rules.values() for rule in rules if _NFTABLES.search(rule) is not None)
     return Addresses(services, leads_to, frozenset(found for rule in rules for found in _endpoints(rule)))
 
@@ -76,32 +83,3 @@ def _endpoints(rule: str) -> Iterable[str]:
         return ()
     one = _ENDPOINT.search(rule)
     return [one[1]] if one is not None else [join_host_port(*each) for each in _ENDPOINTS.findall(rule)]
-
-
-class _Reach:
-    """Which endpoints a chain leads to, at once or through others.
-
-    Args:
-        rules: of a chain.
-        ends, targets: the endpoints and the chains that a rule leads to.
-    """
-
-    def __init__(
-        self,
-        rules: Callable[[str], Iterable[str]],
-        ends: Callable[[str], Iterable[str]],
-        targets: Callable[[str], Iterable[str]],
-    ) -> None:
-        self._rules, self._ends, self._targets = rules, ends, targets
-        self._known: dict[str, frozenset[str]] = {}
-
-    def endpoints(self, chain: str) -> frozenset[str]:
-        if chain not in self._known:
-            self._known[chain] = frozenset()  # the kernel has no loops, but text may
-            found: set[str] = set()
-            for rule in self._rules(chain):
-                found.update(self._ends(rule))
-                for target in self._targets(rule):
-                    found |= self.endpoints(target)
-            self._known[chain] = frozenset(found)
-        return self._known[chain]

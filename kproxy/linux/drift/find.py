@@ -178,16 +178,14 @@ def _other_mode(request: NodeRequest, namespace: Namespace, families: Sequence[P
     """Rules of the mode that is not in use: a finding for each family and variant that has some."""
     mode, own = request.config.mode, tuple(family.family for family in families)
     for left in cleanup_other_mode(mode, namespace, own, dry_run=True, lock_wait=request.lock_wait):
-        if left.variant == MODE_NFTABLES:
-            what, table = f"{left.chains_deleted} chains of nftables mode", TABLE
-        else:
-            what, table = f"{left.chains_deleted} chains of iptables mode", ""
+        native = left.variant == MODE_NFTABLES
+        what = f"{left.chains_deleted} chains of {'nftables' if native else 'iptables'} mode"
         if left.chains_deleted or left.sets_deleted:
             yield Drift(
                 left.family,
                 left.variant,
                 "other-mode",
-                table,
+                TABLE if native else "",
                 "",
                 f"packets meet kube-proxy's rules of both modes: {what} send traffic where they were told to last",
             )

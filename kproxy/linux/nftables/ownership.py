@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from kproxy.linux.nftables.table import TableText
-from kproxy.netfilter.text import owner_of
+from kproxy.netfilter.text import owner_of, reachable
 
 _CHAINS: Final = frozenset(
     (
@@ -56,11 +56,8 @@ def targets_of(rule: str) -> set[str]:
 
 def keep_reachable(stale: Collection[str], foreign_rules: Iterable[str], table: TableText) -> set[str]:
     """The stale chains that have to stay, since another program's rules lead to them, at once or through others."""
-    kept: set[str] = set()
-    ahead = [chain for rule in foreign_rules for chain in targets_of(rule)]
-    while ahead:
-        chain = ahead.pop()
-        if chain in stale and chain not in kept:
-            kept.add(chain)
-            ahead += [target for rule in table.rules.get(chain, ()) for target in targets_of(rule)]
-    return kept
+
+    def leads_to(rules: Iterable[str]) -> list[str]:
+        return [chain for rule in rules for chain in targets_of(rule) if chain in stale]
+
+    return reachable(leads_to(foreign_rules), lambda chain: leads_to(table.rules.get(chain, ())))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from kproxy.linux.iptables.ownership import TABLES, is_owned, services_of_chains
 from kproxy.linux.sync.finding import Compared, Drift, faulty_jump_means, missing_chain_means, rule_findings
 from kproxy.linux.sync.iptables.desired import DesiredRules, Difference, find_difference
 from kproxy.netfilter.hooks import Variant
-from kproxy.netfilter.text import SaveText, service_of, target_of
+from kproxy.netfilter.text import SaveText, reachable, service_of, target_of
 from kproxy.render.iptables.chains import CANARY, NAT
 from kproxy.services import IPFamily, ServicePort
 
@@ -139,7 +139,11 @@ def rule_sides(
     names = {port.name for port in asked}
     nat = real.get(NAT, {})
     extra = (set(nat.get(ref[1], ("", ()))[1]) - set(desired.rules(ref)) for ref in difference.writes if ref[0] == NAT)
-    met = _reachable((target_of(rule) for rules in extra for rule in rules), (nat, wanted.get(NAT, {})))
+    sides = (nat, wanted.get(NAT, {}))
+    met = reachable(
+        (target_of(rule) for rules in extra for rule in rules),
+        lambda chain: [target_of(rule) for side in sides for rule in side.get(chain, ("", ()))[1]],
+    )
     left = {chain for chain, owner in desired.owners.items() if owner not in names} - met
     one, other = (
         SideRules.of(parse_save(_save_text(rules, left), what, family=desired.family))
@@ -170,17 +174,6 @@ def mended(desired: DesiredRules, found: SaveText, difference: Difference) -> Ru
             rules.insert(number - 1, rule)
         chains[edit.chain] = (policy, rules)
     return tables
-
-
-def _reachable(roots: Iterable[str], tables: Sequence[Mapping[str, tuple[str, Sequence[str]]]]) -> set[str]:
-    met: set[str] = set()
-    queue = list(roots)
-    while queue:
-        chain = queue.pop()
-        if chain not in met:
-            met.add(chain)
-            queue += [target_of(rule) for table in tables for rule in table.get(chain, ("", ()))[1]]
-    return met
 
 
 def _save_text(rules: Rules, left: Collection[str]) -> str:

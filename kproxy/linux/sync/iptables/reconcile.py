@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -351,17 +351,12 @@ def _with_counters(name: str, chain: ChainText) -> list[str]:
     ]
 
 
-def _chains(which: Sized) -> str:
-    return f"{len(which)} chain{'' if len(which) == 1 else 's'}"
-
-
 def describe(difference: Difference) -> str:
     """A difference in a few words, for messages."""
     parts = []
-    if difference.writes:
-        parts.append(f"{_chains(difference.writes)} other than wanted ({_chain_names(list(difference.writes))})")
-    if difference.deletions:
-        parts.append(f"{_chains(difference.deletions)} too many ({_chain_names(list(difference.deletions))})")
+    for refs, what in ((list(difference.writes), "other than wanted"), (list(difference.deletions), "too many")):
+        if refs:
+            parts.append(f"{len(refs)} chain{'' if len(refs) == 1 else 's'} {what} ({_chain_names(refs)})")
     if difference.faults:
         fault = difference.faults[0]
         parts.append(f"{len(difference.faults)} jump rules are not right ({fault.chain}: {fault.kind}: {fault.rule})")

@@ -28,6 +28,7 @@ from kproxy.linux.sync.finding import (
 from kproxy.linux.sync.nftables.desired import DesiredTable, ElementOwners
 from kproxy.linux.sync.nftables.reconcile import MODE, find_table_difference
 from kproxy.netfilter.nftables.element import Element, Elements
+from kproxy.netfilter.text import reachable
 from kproxy.render import RenderedTable
 from kproxy.render.nftables.names import NODEPORT_IPS
 from kproxy.render.nftables.serviceport import ElementRef, ElementValue
@@ -239,11 +240,7 @@ def _met(difference: TableDifference) -> set[str]:
         return set()
     extra = [rule for chain, rules in change.rules.items() for rule in before.rules.get(chain, ()) if rule not in rules]
     extra += [before.elements[ref].value for ref in change.stale_elements]
-    met: set[str] = set()
-    queue = [target for text in extra for target in targets_of(text)]
-    while queue:
-        chain = queue.pop()
-        if chain not in met:
-            met.add(chain)
-            queue += [target for rule in before.rules.get(chain, ()) for target in targets_of(rule)]
-    return met
+    return reachable(
+        (target for text in extra for target in targets_of(text)),
+        lambda chain: [target for rule in before.rules.get(chain, ()) for target in targets_of(rule)],
+    )
