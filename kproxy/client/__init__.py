@@ -19,8 +19,7 @@ from kproxy.client.errors import (
     TransportError,
 )
 from kproxy.client.http import Call, HttpClient
-from kproxy.client.informer import Informer, Registration, SharedInformerFactory
-from kproxy.client.queue import BlockingWorkQueue
+from kproxy.client.informer import BlockingWorkQueue, Informer, Registration, SharedInformerFactory
 from kproxy.client.resources import (
     ENDPOINT_SLICES,
     ENDPOINTS,

@@ -15,8 +15,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from kproxy.client.errors import ApiError, TransportError
-from kproxy.client.failures import describe_failure
+from kproxy.client.errors import ApiError, TransportError, describe_failure
 from kproxy.client.http import CONNECT_TIMEOUT
 from kproxy.client.resources import PODS
 from kproxy.client.rest import RestClient

@@ -22,8 +22,16 @@ from urllib.parse import SplitResult, urlsplit
 from kproxy import __version__
 from kproxy.client.config import ClientConfig
 from kproxy.client.credentials import ClientCertificate
-from kproxy.client.errors import CancelledError, ConfigError, SilenceError, TransportError
-from kproxy.client.failures import describe_failure, http_errors, is_silence, is_the_proxys
+from kproxy.client.errors import (
+    CancelledError,
+    ConfigError,
+    SilenceError,
+    TransportError,
+    describe_failure,
+    http_errors,
+    is_silence,
+    is_the_proxys,
+)
 from kproxy.extras import require
 
 if TYPE_CHECKING:

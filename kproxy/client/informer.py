@@ -4,6 +4,8 @@ SharedInformerFactory: one informer per resource and selector, shared by all tha
 One thread per informer lists, watches and feeds; one thread per handler calls it. Everything decided is decided in
 `kproxy.informer`; here are only the clock, the random numbers, the server and the waiting. Whatever goes wrong, in the
 server's answers or in a handler, is logged and goes on.
+
+Beside it the work queue for threads: `kproxy.informer.WorkQueue` with a lock, a clock and waiting.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ from kproxy.client.http import Call
 from kproxy.client.resources import Resource
 from kproxy.client.rest import RestClient, failure_status
 from kproxy.errors import KproxyError
-from kproxy.informer.actions import ListRequest, ReflectorOptions, Stop, Wait, WatchRequest
-from kproxy.informer.listener import Listener, Notification, ResourceEventHandler
 from kproxy.informer.objects import Status, T, WatchEvent, WireError
-from kproxy.informer.reflector import Phase, ReflectorMetrics
-from kproxy.informer.shared import SharedInformer
+from kproxy.informer.ratelimit import ItemT, RateLimiter
+from kproxy.informer.reflector import ListRequest, Phase, ReflectorMetrics, ReflectorOptions, Stop, Wait, WatchRequest
+from kproxy.informer.shared import Listener, Notification, ResourceEventHandler, SharedInformer
 from kproxy.informer.store import Indexer, IndexFunc, Lister
+from kproxy.informer.workqueue import Work, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -366,3 +368,54 @@ class SharedInformerFactory:
         """Stops all; False if a thread is still in a handler after `timeout` seconds each."""
         stopped = [informer.stop(timeout) for informer in self._informers.values()]
         return all(stopped)
+
+
+class BlockingWorkQueue(Generic[ItemT]):
+    """See WorkQueue; `get` waits. Any number of workers may share it."""
+
+    def __init__(self, limiter: RateLimiter[ItemT] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._state: WorkQueue[ItemT] = WorkQueue(limiter)
+        self._clock = clock
+        self._changed = threading.Condition()
+
+    def add(self, item: ItemT) -> None:
+        with self._changed:
+            self._state.add(item, self._clock())
+            self._changed.notify_all()
+
+    def add_after(self, item: ItemT, delay: float) -> None:
+        """Adds the item `delay` seconds from now."""
+        with self._changed:
+            self._state.add_after(item, delay, self._clock())
+            self._changed.notify_all()
+
+    def add_rate_limited(self, item: ItemT) -> None:
+        with self._changed:
+            self._state.add_rate_limited(item, self._clock())
+            self._changed.notify_all()
+
+    def forget(self, item: ItemT) -> None:
+        with self._changed:
+            self._state.forget(item)
+
+    def get(self) -> Work[ItemT] | None:
+        """The next item; `done` must follow. None once the queue is shut down and empty."""
+        with self._changed:
+            while True:
+                now = self._clock()
+                if (work := self._state.get(now)) is not None:
+                    return work
+                if self._state.is_finished:
+                    return None
+                self._changed.wait(self._state.next_ready(now))
+
+    def done(self, item: ItemT) -> None:
+        with self._changed:
+            self._state.done(item, self._clock())
+            self._changed.notify_all()
+
+    def shut_down(self) -> None:
+        """Takes nothing more in; workers get what is left, then None."""
+        with self._changed:
+            self._state.shut_down()
+            self._changed.notify_all()

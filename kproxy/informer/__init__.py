@@ -6,14 +6,12 @@
 `kproxy.client` drives them. docs/informer.md is the page for users and testers.
 """
 
-from kproxy.informer.actions import ReflectorOptions
 from kproxy.informer.codec import Unstructured
 from kproxy.informer.delta_fifo import DeltaFIFO
-from kproxy.informer.listener import Listener, ResourceEventHandlerFuncs
 from kproxy.informer.objects import DeletedFinalStateUnknown
-from kproxy.informer.reflector import Reflector
+from kproxy.informer.reflector import Reflector, ReflectorOptions
 from kproxy.informer.selectors import Requirement, matches_labels, matching, selector_matches
-from kproxy.informer.shared import SharedInformer
+from kproxy.informer.shared import Listener, ResourceEventHandlerFuncs, SharedInformer
 from kproxy.informer.store import Indexer, Lister, Store, label_index_func
 from kproxy.informer.workqueue import WorkQueue
 

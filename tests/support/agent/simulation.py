@@ -21,7 +21,7 @@ from kproxy.agent.sources.apiserver import KeyedHandler
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.client.resources import ENDPOINT_SLICES, NODES, SERVICES
 from kproxy.informer import ReflectorOptions, ResourceEventHandlerFuncs
-from kproxy.informer.listener import Listener
+from kproxy.informer.shared import Listener
 from kproxy.linux.iptables.executor import Iptables
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.table import TableDifference, TableText

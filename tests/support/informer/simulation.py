@@ -9,7 +9,7 @@ from typing import ClassVar
 from kproxy.api import Service
 from kproxy.client.resources import SERVICES
 from kproxy.informer import DeletedFinalStateUnknown, ReflectorOptions
-from kproxy.informer.listener import Listener
+from kproxy.informer.shared import Listener
 from tests.support.fakeapi.storage import KINDS
 from tests.support.informer.watcher import FaultyServer, Watcher
 

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Final, Generic
 
 from kproxy.client.resources import Resource
 from kproxy.informer import ReflectorOptions, SharedInformer
-from kproxy.informer.actions import ListRequest, Wait, WatchRequest
 from kproxy.informer.codec import LineReader, decode_status
 from kproxy.informer.objects import Status, T, WireError
+from kproxy.informer.reflector import ListRequest, Wait, WatchRequest
 from tests.support.fakeapi.storage import KINDS, Json, Selectors, StatusError, Storage, bookmark
 
 Steps = Generator[float, None, None]

@@ -8,8 +8,8 @@ import pytest
 
 from kproxy.api import Service
 from kproxy.informer import Reflector, ReflectorOptions
-from kproxy.informer.actions import Action, ListRequest, Read, Stop, Wait, WatchRequest
 from kproxy.informer.objects import EventType, ListPage, Status, WatchEvent
+from kproxy.informer.reflector import Action, ListRequest, Read, Stop, Wait, WatchRequest
 from tests.support.informer.builders import service
 
 

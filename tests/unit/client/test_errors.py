@@ -11,7 +11,7 @@ import pytest
 from kproxy.client import SERVICES, ClientConfig, ConfigError, RestClient, TransportError
 from kproxy.client import http as http_module
 from kproxy.client.credentials import Credential, InlineCertificate
-from kproxy.client.failures import describe_failure
+from kproxy.client.errors import describe_failure
 from tests.support.client.authority import Authority
 from tests.support.fakeapi.server import FakeApiServer, Handler
 
