@@ -15,7 +15,7 @@ from kproxy.cli.output import report_note, write_output, write_private
 from kproxy.cli.sources import Sources, sources
 from kproxy.cluster.snapshot.files import Files, open_files
 from kproxy.cluster.snapshot.script import script
-from kproxy.cluster.sources import Kind, SourceName
+from kproxy.cluster.sources import CURRENT, Kind
 from kproxy.collect.write import write_snapshot
 
 
@@ -77,7 +77,7 @@ def command(
             raise click.UsageError("--from asks no cluster: it goes with --redact, --redact-map and -o only")
         _write(open_files(source_path), target, redact, map_path)
         return
-    names = sources.names or (SourceName("cluster:", Kind.CLUSTER, ("",)),)
+    names = sources.names or (CURRENT,)
     if len(names) > 1:
         raise click.UsageError(f"one cluster expected, not {names[0].text} and {names[1].text}")
     collected = sources.gather(names[0], target)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, count
 from typing import Final
 
 import click
 import msgspec
 
-from kproxy.cli.live_snapshot import what_stays
+from kproxy.cli.live_snapshot import settled
 from kproxy.cli.node_options import NodeArguments, confirm, node_arguments, open_namespace, variant_words
 from kproxy.cli.output import Verbatim, terminal_width, wrapped, write_answer, write_result
 from kproxy.cluster.evidence.manifests import Lacking
@@ -127,16 +128,11 @@ def _without(report: DriftReport, missing: Lacking) -> DriftReport:
 def _settled(report: DriftReport, arguments: NodeArguments, namespace: Namespace) -> DriftReport:
     """The differences from a live cluster that are still there when it and the node are read again, twice: whoever
     keeps the rules lags behind a change by a moment."""
-    reports = [report]
-
-    def again() -> Iterator[Drift]:
-        reports.append(find_drift(arguments.read_request(compared=True)[0], namespace))
-        return map(_without_number, reports[-1].findings)
-
-    stays = what_stays(map(_without_number, report.findings), again)
+    later = (find_drift(arguments.read_request(compared=True)[0], namespace) for _ in count())
+    reports = chain((report,), later)
+    last, stays, moving = settled(lambda: next(reports), lambda each: map(_without_number, each.findings))
     left = tuple(each for each in report.findings if _without_number(each) in stays)
-    moving = len(report.findings) - len(left) or msgspec.UNSET
-    return msgspec.structs.replace(reports[-1], findings=left, moving=moving)
+    return msgspec.structs.replace(last, findings=left, moving=moving or msgspec.UNSET)
 
 
 def _without_number(finding: Drift) -> Drift:

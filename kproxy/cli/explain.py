@@ -31,7 +31,6 @@ from kproxy.cluster.services_in_rules import RecordedServices
 from kproxy.cluster.sources import Kind
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
-from kproxy.render import select_target
 from kproxy.render.explain import (
     Explanation,
     ObjectExplanation,
@@ -161,11 +160,10 @@ def _of_objects(
     sources: Sources, how: RenderChoices, service: str | None, asked: IPFamily | None, assumed: Assumed
 ) -> list[tuple[Explanation, tuple[Unseen, ...]]]:
     """What kube-proxy makes of the Services that are meant, and what was not seen of each."""
-    with working("reading the cluster"):
-        read = sources.read(how, narrow=False)
+    read = sources.read(how, narrow=False)
     config, cluster = read.config, read.cluster
     tell_unused_options(config.mode)
-    target = select_target(cluster.nodes, config, sources.node)
+    target = read.target(sources.node)
     known = {each.metadata.key: each for each in cluster.services}
     namespace = sources.default_namespace() if sources.is_live and service is not None else sources.namespace
     keys = _chosen(sorted(known), service, namespace, "the cluster")

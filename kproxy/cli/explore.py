@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.api.octets import read_octets
+from kproxy.cli.live_snapshot import named_lab
 from kproxy.cli.objects import RenderChoices
 from kproxy.cli.options import parse_listen, rendering_options
 from kproxy.cli.output import report_note, working
 from kproxy.cli.sources import EVERYTHING, Sources, sources
 from kproxy.cluster.sources import Kind
-from kproxy.extras import require
 
 if TYPE_CHECKING:
     from kproxy.explorer.sources.source import Source, SourceState
@@ -98,11 +98,10 @@ def _read(sources: Sources, how: RenderChoices, against: Sequence[str]) -> tuple
     given = ObjectChoices(how.mode, how.features, sources.allocate, sources.endpoints)
     second = still_source(others, how.config, given, stdin) if others else None
     if kinds == {Kind.LAB}:
-        require("lab", "lab:NAME")
-        from kproxy.cli.lab.common import open_lab
+        lab = named_lab(sources.names[0].names[0])
         from kproxy.explorer.sources.live import LabSource
 
-        return LabSource(*open_lab(sources.names[0].names[0] or "lab")), second
+        return LabSource(*lab), second
     if rendered:
         return sources.explored(how, stdin), second
     if len(kinds) == 1 and Kind.NETNS not in kinds:

@@ -19,7 +19,7 @@ from kproxy.cli.sources import ONLY_NAMESPACE, Sources
 from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
 from kproxy.cluster.inputs import read_cluster, read_config, read_text
 from kproxy.cluster.snapshot.cluster import proxy_config_of
-from kproxy.cluster.sources import Kind, SourceName
+from kproxy.cluster.sources import CURRENT
 from kproxy.errors import InputError, KproxyError
 from kproxy.render.golden import PATTERNS, ChainDifference, diff_save, golden_texts
 
@@ -219,10 +219,7 @@ def _live(connection: Connection, namespace: str | None, directories: Sequence[s
         return None
     if len(directories) != 1 or not (Path(directories[0]) / CLUSTER).is_file():
         raise click.UsageError(f"{connection.given[0]} goes with one scenario: a folder with a {CLUSTER}")
-    with working("reading the cluster"):
-        found = Sources(
-            (SourceName("cluster:", Kind.CLUSTER, ("",)),), connection=connection, namespace=namespace
-        ).read()
+    found = Sources((CURRENT,), connection=connection, namespace=namespace).read()
     return found.cluster, found.config
 
 

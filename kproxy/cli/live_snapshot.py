@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kproxy.cli.connection import Connection
+from kproxy.cli.options import exclude
 from kproxy.cli.output import report_error, report_note
 from kproxy.cluster.motion import AGAIN, TIMES
 from kproxy.errors import InputError
@@ -20,14 +21,16 @@ if TYPE_CHECKING:
     from kproxy.cluster.snapshot.info import SnapshotInfo
     from kproxy.collect.collect import Collected
     from kproxy.collect.nodes import NodeReader
+    from kproxy.lab.state import LabDirectory, LabRecord
 
 Found = TypeVar("Found", bound=Hashable)
+State = TypeVar("State")
 Command = TypeVar("Command", bound=Callable[..., object])
 
 Tell = Callable[[str], None]
 VIA = ("exec", "agent", "netns", "lab", "none")
-FIELDS = ("via", "selector", "agent_url", "token_file")
-"""What commands call the options of a `Reading`, but for --node and the lab."""
+FIELDS = {"via": "--via", "selector": "--selector", "agent_url": "--agent-url", "token_file": "--agent-token-file"}
+"""The options of a `Reading`, but for --node and the lab: what commands call them, and how they are spelled."""
 _WITH_NODES = "exec, agent, netns or lab"
 
 
@@ -57,12 +60,8 @@ class Reading:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The options that were given."""
-        options = (
-            ("--via", self.via), ("--lab", self.lab), ("--node", self.nodes or None), ("--selector", self.selector),
-            ("--agent-url", self.agent_url), ("--agent-token-file", self.token_file),
-        )  # fmt: skip
-        return tuple(name for name, value in options if value is not None)
+        """The options that were given, but for --node."""
+        return tuple(spelled for name, spelled in FIELDS.items() if getattr(self, name) is not None)
 
     @property
     def chosen(self) -> str:
@@ -80,19 +79,15 @@ class Reading:
     def check(self, connection: Connection) -> None:
         """Raises click.UsageError: options do not go together."""
         via = self.chosen
-        if self.lab is not None and via != "lab":
-            raise click.UsageError("--lab goes with --via lab")
-        if via == "lab" and connection.given:
-            raise click.UsageError("a lab has its own kubeconfig")
-        if self.selector is not None and via != "exec":
-            raise click.UsageError("--selector goes with --via exec")
-        for name, value in (("--agent-url", self.agent_url), ("--agent-token-file", self.token_file)):
-            if value is not None and via != "agent":
-                raise click.UsageError(f"{name} goes with --via agent")
-        if via == "none" and self.nodes:
-            raise click.UsageError(f"--node goes with --via {_WITH_NODES}: without --via no node is read")
-        if via == "netns" and not self.nodes:
-            raise click.UsageError("--via netns needs --node NAME or NAME=NAMESPACE, once for each node")
+        exclude(
+            (self.lab is not None and via != "lab", "--lab goes with --via lab"),
+            (via == "lab" and connection.given, "a lab has its own kubeconfig"),
+            (self.selector is not None and via != "exec", "--selector goes with --via exec"),
+            (self.agent_url is not None and via != "agent", "--agent-url goes with --via agent"),
+            (self.token_file is not None and via != "agent", "--agent-token-file goes with --via agent"),
+            (via == "none" and self.nodes, f"--node goes with --via {_WITH_NODES}: without --via no node is read"),
+            (via == "netns" and not self.nodes, "--via netns needs --node NAME or NAME=NAMESPACE, once for each node"),
+        )
 
 
 def reading_options() -> list[Callable[[Command], Command]]:
@@ -185,14 +180,20 @@ def _namespaces(nodes: Sequence[str]) -> Mapping[str, NodeReader]:
     return found
 
 
-def _lab(name: str, nodes: Sequence[str]) -> tuple[str, Mapping[str, NodeReader], str]:
-    """The lab's kubeconfig, readers for its nodes, its fabric and its client, and what the cluster is called."""
-    require("lab", "--lab")
-    from kproxy.collect.netns import NamespaceReader
-    from kproxy.lab.spec import CLIENT, FABRIC
+def named_lab(name: str) -> tuple[LabDirectory, LabRecord]:
+    """A lab, by default `lab`. Raises KproxyError: there is none of that name."""
+    require("lab", "lab:NAME")
     from kproxy.lab.state import open_lab
 
-    lab, record = open_lab(name)
+    return open_lab(name or "lab")
+
+
+def _lab(name: str, nodes: Sequence[str]) -> tuple[str, Mapping[str, NodeReader], str]:
+    """The lab's kubeconfig, readers for its nodes, its fabric and its client, and what the cluster is called."""
+    lab, record = named_lab(name)
+    from kproxy.collect.netns import NamespaceReader
+    from kproxy.lab.spec import CLIENT, FABRIC
+
     plans = {plan.name: plan.namespace for plan in lab.plans(record)}
     unknown = [each for each in nodes if each not in plans]
     if unknown:
@@ -202,12 +203,16 @@ def _lab(name: str, nodes: Sequence[str]) -> tuple[str, Mapping[str, NodeReader]
     return str(lab.kubeconfig), readers, f"lab {name}"
 
 
-def what_stays(found: Iterable[Found], again: Callable[[], Iterable[Found]]) -> set[Found]:
-    """What of some things that are wrong in a live cluster is so in each later reading, too: whoever keeps the rules
-    lags behind a change by a moment. `again` reads, and tells what it finds."""
-    stays = set(found)
-    for _ in range(TIMES):
+def settled(
+    read: Callable[[], State], wrong: Callable[[State], Iterable[Found]], *, live: bool = True
+) -> tuple[State, set[Found], int]:
+    """The last reading, what is wrong in each one, and how much was wrong in the first one only. What is `live` is read
+    again while something is wrong: whoever keeps the rules lags behind a change by a moment."""
+    state = read()
+    stays = first = set(wrong(state))
+    for _ in range(TIMES if live else 0):
         if stays:
             time.sleep(AGAIN)
-            stays &= set(again())
-    return stays
+            state = read()
+            stays = stays & set(wrong(state))
+    return state, stays, len(first) - len(stays)

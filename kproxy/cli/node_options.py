@@ -12,9 +12,10 @@ import click
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cli.live_snapshot import named_lab
 from kproxy.cli.objects import ReadObjects, RenderChoices
 from kproxy.cli.options import SecondsRange, both_families, given_features, rendering_options, tell_unused_options
-from kproxy.cli.output import ProgressLine, output_option, report_note, working
+from kproxy.cli.output import ProgressLine, output_option, report_note
 from kproxy.cli.sources import OBJECTS, Sources, sources
 from kproxy.cluster.completeness import remark_claimed_twice
 from kproxy.cluster.sources import Kind
@@ -24,7 +25,6 @@ from kproxy.linux.privilege import check_privileges
 from kproxy.linux.sync.backend import NodeRequest
 from kproxy.linux.sync.report import CleanedTables, Progress
 from kproxy.netfilter.hooks import Variant
-from kproxy.render import select_target
 from kproxy.services import IPFamily
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -72,9 +72,7 @@ class NodeArguments(msgspec.Struct, frozen=True):
         """The network namespace to act in: netns:NAME, or that of a lab's node; None for the one this process is in."""
         if self.sources.netns is not None or Kind.LAB not in self.sources.kinds:
             return self.sources.netns
-        from kproxy.lab.state import open_lab
-
-        lab, record = open_lab(self.sources.of(Kind.LAB)[0].names[0] or "lab")
+        lab, record = named_lab(self.sources.of(Kind.LAB)[0].names[0])
         plans = {plan.name: plan.namespace for plan in lab.plans(record)}
         if self.sources.node not in plans:
             raise InputError(
@@ -88,14 +86,13 @@ class NodeArguments(msgspec.Struct, frozen=True):
         Args:
             compared: the rules are compared with what is there, which may tell what is not given.
         """
-        with working("reading the cluster"):
-            read = self.sources.read(self.how, remark_config=not compared)
+        read = self.sources.read(self.how, remark_config=not compared)
         config, cluster = read.config, read.cluster
         tell_unused_options(config.mode)
         for remark in remark_claimed_twice(cluster):
             report_note(remark)
         request = NodeRequest(
-            select_target(cluster.nodes, config, self.sources.node),
+            read.target(self.sources.node),
             config,
             cluster.services,
             cluster.endpoint_slices,

@@ -28,11 +28,12 @@ from kproxy.cluster.inputs import (
     text_label,
 )
 from kproxy.cluster.sources import SourceName
-from kproxy.render import Features
+from kproxy.render import Features, Target, select_target
 
 if TYPE_CHECKING:
     from kproxy.cli.connection import Connection
     from kproxy.client import RestClient
+    from kproxy.cluster.rendered import RenderedNode
     from kproxy.cluster.snapshot.files import Files
     from kproxy.collect.collect import Collected
 
@@ -73,6 +74,17 @@ class ReadObjects:
     cluster: Manifests
     raw: list[RawObject]
     whole: bool = True
+
+    def target(self, node: str | None) -> Target:
+        """The node that is meant; errors are those of `select_target`."""
+        return select_target(self.cluster.nodes, self.config, node)
+
+    def on_node(self, label: str, target: Target, features: Features, assumed: Assumed) -> RenderedNode:
+        """What kube-proxy would write on a node; what is not known of it is open. `label` is what messages call it."""
+        from kproxy.cluster.rendered import RenderedNode  # dumps do without
+
+        lacking = self.lacking(assumed)
+        return RenderedNode(label, self.cluster, self.config, target, features, lacking, assumed).with_addresses()
 
     def lacking(self, assumed: Assumed) -> Lacking:
         """What Services lack that the cluster has, and whether the configuration is unknown."""

@@ -38,6 +38,13 @@ class SecondsRange(click.FloatRange):
         return number
 
 
+def exclude(*rules: tuple[object, str]) -> None:
+    """Raises click.UsageError with the words of the first of the rules, `(is it broken, words)`, that is broken."""
+    for broken, words in rules:
+        if broken:
+            raise click.UsageError(words)
+
+
 config_option = click.option(
     "--config", "config_path", metavar="FILE",
     help="KubeProxyConfiguration. Default: kube-proxy's ConfigMap; with manifests without it, the defaults.",

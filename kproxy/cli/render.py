@@ -18,14 +18,14 @@ from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cli.documents import text_of
 from kproxy.cli.objects import RenderChoices
-from kproxy.cli.options import one_family, rendering_options, tell_unused_options
+from kproxy.cli.options import exclude, one_family, rendering_options, tell_unused_options
 from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output
 from kproxy.cli.processes import in_processes
 from kproxy.cli.sources import ONLY_NAMESPACE, Sources, sources
 from kproxy.cluster.completeness import remark_claimed_twice
 from kproxy.cluster.rendered import render_node
 from kproxy.errors import InputError
-from kproxy.render import Features, Rendered, RenderedTarget, Target, select_target
+from kproxy.render import Features, Rendered, RenderedTarget, Target
 from kproxy.render.golden import files_of
 from kproxy.render.ipvs.node import RenderedIpvs
 from kproxy.render.provenance import object_record, rule_record
@@ -112,18 +112,16 @@ def command(
       kproxy render cluster.yaml --all-nodes --output-dir rules/
     """
     node = sources.node
-    if all_nodes != (output_dir is not None):
-        raise click.UsageError("--all-nodes and --output-dir go together")
-    if all_nodes and (node or output or family or output_format != "save"):
-        raise click.UsageError(
-            "--all-nodes writes the save form of every Node and family: no --node, -4, -6, -o, --format"
-        )
-    if (table or chain) and output_format not in ("json", "yaml"):
-        raise click.UsageError("-t and --chain narrow --format json and yaml only")
+    alone = "--all-nodes writes the save form of every Node and family: no --node, -4, -6, -o, --format"
+    narrowed = (table or chain) and output_format not in ("json", "yaml")
+    exclude(
+        (all_nodes != (output_dir is not None), "--all-nodes and --output-dir go together"),
+        (all_nodes and (node or output or family or output_format != "save"), alone),
+        (narrowed, "-t and --chain narrow --format json and yaml only"),
+    )
     # A run makes many objects and next to no garbage: the cycle collector would take a fifth of the time for nothing.
     gc.disable()
-    with working("reading the cluster"):
-        found = sources.read(how)
+    found = sources.read(how)
     config, cluster = found.config, found.cluster
     if config.mode == MODE_NFTABLES and table:
         raise click.UsageError("-t is for iptables mode: nftables mode has one table")
@@ -135,7 +133,7 @@ def command(
     if output_dir is not None:
         _render_all_nodes(cluster, config, how.features, Path(output_dir), nft)
         return
-    target = select_target(cluster.nodes, config, node)
+    target = found.target(node)
     with working("rendering"):
         rendered = render_node(target, family or target.primary_family(config), cluster, config, how.features)
         text = _format(rendered, output_format, table, chain, nft)

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from kproxy.cli.output import labelled, output_option, report_width, working, write_result
+from kproxy.cli.output import labelled, output_option, report_width, write_result
 from kproxy.cli.sources import Sources, sources
 from kproxy.cluster.snapshot.contents import Contents, HostContents, contents_of
 from kproxy.cluster.snapshot.layout import host_file
@@ -33,8 +33,7 @@ def command(sources: Sources, output_format: str) -> None:
       kproxy snapshot prod.tar.gz
       kproxy snapshot snap/ -o json | jq -r '.hosts[].name'
     """
-    with working("reading the snapshot"):
-        found = contents_of(sources.read_cluster())
+    found = contents_of(sources.read_cluster())
     write_result("Snapshot", found, output_format, _lines(found))
 
 

@@ -17,7 +17,7 @@ import click
 
 from kproxy.api.octets import read_octets
 from kproxy.cli.connection import Connection, connection_flags, has_usual, is_plugin, take_connection, with_options
-from kproxy.cli.live_snapshot import Reading, gather, reading_options
+from kproxy.cli.live_snapshot import Reading, gather, named_lab, reading_options
 from kproxy.cli.objects import AS_THEY_SAY, ReadObjects, Reads, RenderChoices, read_files, read_live
 from kproxy.cli.output import report_note, working
 from kproxy.cluster.allocate import Network, read_networks
@@ -140,13 +140,7 @@ class Sources:
     @property
     def label(self) -> str:
         """What messages call all of it."""
-        return ", ".join(dict.fromkeys(each.label or self.connection_of(each).label for each in self.names))
-
-    def connection_of(self, name: SourceName) -> Connection:
-        """The API server of a lab or a cluster. Raises KproxyError: there is no such lab."""
-        if name.kind is Kind.LAB:
-            return Connection(lab_kubeconfig(name.names[0]))
-        return replace(self.connection, context=name.names[0] or self.connection.context)
+        return ", ".join(dict.fromkeys(each.label or self._server.label for each in self.names))
 
     @property
     def is_live(self) -> bool:
@@ -161,8 +155,11 @@ class Sources:
     @property
     def _server(self) -> Connection:
         """The API server that has the objects. Raises KproxyError: there is no lab of that name."""
-        live = self.of(Kind.LAB, Kind.CLUSTER)
-        return self.connection_of(live[0]) if live else self.connection
+        for each in self.of(Kind.LAB, Kind.CLUSTER):
+            if each.kind is Kind.LAB:
+                return Connection(str(named_lab(each.names[0])[0].kubeconfig))
+            return replace(self.connection, context=each.names[0] or self.connection.context)
+        return self.connection
 
     def read(
         self,
@@ -186,12 +183,13 @@ class Sources:
         from kproxy.cluster.snapshot.files import is_whole
 
         reads, node, names = self.reads or Reads(), self.node, self.object_files
-        if self.is_live:
-            found = read_live(self._server, how, (self.namespace or "") if narrow else "", reads)
-        else:
-            found = read_files(
-                names, how, reads, allocate=self.allocate, used=used, node=node, remark_config=remark_config
-            )
+        with working("reading the cluster"):
+            if self.is_live:
+                found = read_live(self._server, how, (self.namespace or "") if narrow else "", reads)
+            else:
+                found = read_files(
+                    names, how, reads, allocate=self.allocate, used=used, node=node, remark_config=remark_config
+                )
         cluster = found.cluster
         if self.endpoints and not self.is_live:
             cluster = with_endpoints(cluster, self.endpoints, node or found.config.hostname_override, report_note)
@@ -257,14 +255,13 @@ class Sources:
 
     def gather(self, name: SourceName, label: str = "") -> Collected:
         """A live source as a snapshot in memory; errors are those of `live_snapshot.gather`."""
-        reading, connection = self.reading_of(name), Connection()
-        if name.kind is Kind.CLUSTER:
-            connection = self.connection_of(name)
-        elif name.kind is Kind.NETNS:
+        reading = self.reading_of(name)
+        if name.kind is Kind.NETNS:
             from kproxy.linux.namespace import Namespace
 
             with Namespace.named(name.names[0]):  # an error says that it is not there
-                return gather(connection, reading, name.label, lambda _progress: None)
+                return gather(Connection(), reading, name.label, lambda _progress: None)
+        connection = self._server if name.kind is Kind.CLUSTER else Connection()
         return gather(connection, reading, label or name.label or reading.label(connection))
 
     def reading_of(self, name: SourceName) -> Reading:
@@ -291,7 +288,8 @@ class Sources:
         """The same as a cluster. Raises as `files`, and what `Cluster` raises."""
         from kproxy.cluster.snapshot.cluster import Cluster
 
-        return Cluster(self.files, tell=report_note, assumed=assumed)
+        with working("reading the cluster"):
+            return Cluster(self.files, tell=report_note, assumed=assumed)
 
     def check(self, needs: Collection[Kind]) -> None:
         """Raises click.UsageError: the command does not read such a source, several do not go together, or none of
@@ -341,16 +339,6 @@ def read_rules(paths: Sequence[str], assumed: Assumed = NOTHING) -> HostRules:
 def _listed(kinds: Collection[Kind]) -> str:
     *most, last = (_WORDS[kind] for kind in Kind if kind in kinds)
     return f"{', '.join(most)} or {last}" if most else last
-
-
-def lab_kubeconfig(name: str) -> str:
-    """The kubeconfig of a lab. Raises KproxyError: there is none of that name."""
-    from kproxy.extras import require
-
-    require("lab", "lab:NAME")
-    from kproxy.lab.state import open_lab
-
-    return str(open_lab(name or "lab")[0].kubeconfig)
 
 
 def _stdin_kind(takes: Collection[Kind]) -> Kind:

@@ -13,7 +13,7 @@ import click
 
 from kproxy.cli.evidence import assume_option, exit_with
 from kproxy.cli.live_snapshot import report_unread
-from kproxy.cli.output import ProgressLine, report_note, working, write_answer, write_files, write_output, write_report
+from kproxy.cli.output import ProgressLine, report_note, write_answer, write_files, write_output, write_report
 from kproxy.cli.sources import EVERYTHING, Sources, sources
 from kproxy.cluster.evidence.unseen import Assumed
 from kproxy.cluster.motion import AGAIN
@@ -80,8 +80,7 @@ def command(
     sources = replace(sources, config=config_path)
     if sources.kinds == {Kind.CLUSTER} and sources.reading_of(sources.names[0]).chosen == "none":
         report_note("no node is read without --via (exec, agent, netns or lab), so only the objects are looked at")
-    with working("reading the cluster"):
-        cluster = sources.read_cluster(assumed)
+    cluster = sources.read_cluster(assumed)
     line = ProgressLine()
     try:
         again = partial(_again, sources, assumed) if live else None

@@ -18,7 +18,7 @@ from kproxy.cli.connection import Connection, connection_options, with_options
 from kproxy.cli.diff.sources import Choices, SideInput
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.objects import Reads, RenderChoices
-from kproxy.cli.options import SecondsRange, both_families, feature_option, mode_option, tell_unused_features
+from kproxy.cli.options import SecondsRange, both_families, exclude, feature_option, mode_option, tell_unused_features
 from kproxy.cli.output import report_note, working, write_files, write_report, write_result
 from kproxy.cli.sources import Sources, object_options, read_allocate
 from kproxy.cluster.evidence.unseen import Assumed, Unseen, headlines, lacking_both, suspected
@@ -37,6 +37,11 @@ _MIB: Final = 1 << 20
 _OWN: Final = Path("/proc/self/statm")
 _GROUP: Final = Path("/sys/fs/cgroup/memory.max")
 MOST: Final = 20
+_OF_OBJECTS: Final = (
+    "--config, --config-a, --config-b, --mode, --mode-a, --mode-b, --feature, --allocate, "
+    "--assume-endpoints and -n go with manifests or a cluster"
+)
+_OF_SIDES: Final = "--config-a and --mode-a, --config-b and --mode-b go with a side that is rendered"
 
 
 @click.command("diff")
@@ -142,24 +147,20 @@ def command(
         other = one
     if one == other == "-":
         raise click.UsageError("only one side can be standard input")
-    if text and (output_format != "text" or html is not None):
-        raise click.UsageError("--text goes with neither -o json, -o yaml nor --html")
     names = (read_name(one), read_name(other))
     rendered = (names[0].is_rendered, names[1].is_rendered)
-    kinds = {each.kind for each in names}
-    given = (config, config_a, config_b, mode, mode_a, mode_b, namespace or None, allocate, endpoints)
-    if not any(rendered) and (given.count(None) < len(given) or features != Features()):
-        raise click.UsageError(
-            "--config, --config-a, --config-b, --mode, --mode-a, --mode-b, --feature, --allocate, "
-            "--assume-endpoints and -n go with manifests or a cluster"
-        )
-    if connection.given and Kind.CLUSTER not in kinds:
-        raise click.UsageError(f"{connection.given[0]} goes with a side that is a cluster, as in cluster:@NODE")
-    of_sides = ((config_a, mode_a), (config_b, mode_b))
-    if any(each != (None, None) and not known for each, known in zip(of_sides, rendered, strict=True)):
-        raise click.UsageError("--config-a and --mode-a, --config-b and --mode-b go with a side that is rendered")
-    if without and not rendered[1]:
-        raise click.UsageError("--without goes with a B that is rendered, from manifests or a cluster")
+    of_objects = (config, config_a, config_b, mode, mode_a, mode_b, namespace or None, allocate, endpoints)
+    has_choices = of_objects.count(None) < len(of_objects) or features != Features()
+    of_sides = zip(((config_a, mode_a), (config_b, mode_b)), rendered, strict=True)
+    is_live = Kind.CLUSTER in {each.kind for each in names}
+    option = next(iter(connection.given), "")
+    exclude(
+        (text and (output_format, html) != ("text", None), "--text goes with neither -o json, -o yaml nor --html"),
+        (not any(rendered) and has_choices, _OF_OBJECTS),
+        (option and not is_live, f"{option} goes with a side that is a cluster, as in cluster:@NODE"),
+        (any(each != (None, None) and not known for each, known in of_sides), _OF_SIDES),
+        (without and not rendered[1], "--without goes with a B that is rendered, from manifests or a cluster"),
+    )
     family = families[0] if len(families) == 1 else None
     gc.disable()  # many objects and next to no garbage
     host = read_host(host_path) if host_path is not None else None

@@ -25,7 +25,7 @@ from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.ruleset import NftRuleset
-from kproxy.render import Target, select_target
+from kproxy.render import Target
 from kproxy.words import listed
 
 if TYPE_CHECKING:
@@ -63,16 +63,17 @@ class SideInput:
         self._name = read_name(text)
         self.label = " ".join((self._name.label, *(f"without {each}" for each in choices.without)))
         self._choices = choices
+        self._sources = replace(choices.common, names=(self._name,), without=choices.without)
         self._files: HostRules | None = None
         self._held: tuple[Files, str] | None = None
         self._taken: KubeProxyConfiguration | None = None
         self.mode = ""
-        if self._name.kind in (Kind.NETNS, Kind.SNAPSHOT, Kind.LAB):
+        if self._name.kind is Kind.RULES:
+            self._files = read_rules(self._name.names, choices.assumed)
+        elif not self._name.is_rendered:
             held = self._node_of_snapshot()
             self._held = None if self._name.kind is Kind.NETNS else held
             self._files = _read_snapshot(self._name, *held, choices.assumed)
-        elif not self._name.is_rendered:
-            self._files = read_rules(self._name.names, choices.assumed)
         for sentence in () if self._files is None else self._files.assumptions():
             report_note(f"{self.label}: {sentence}")
 
@@ -138,10 +139,8 @@ class SideInput:
     @cached_property
     def _rendered(self) -> RenderedNode:
         """Of a side that is rendered: the node's rules, with the configuration that `take_config_of` left."""
-        assumed, features = self._choices.assumed, self._choices.how.features
-        lacking = self._read.lacking(assumed)
-        found = RenderedNode(self.label, self._read.cluster, self._config, self._target, features, lacking, assumed)
-        return found.with_addresses()
+        read = replace(self._read, config=self._config)
+        return read.on_node(self.label, self._target, self._choices.how.features, self._choices.assumed)
 
     def rules(self, family: Family, same: Collection[tuple[str, str]] = ()) -> SideRules:
         """The rules that packets of a family meet, with rules that leave open what was not seen.
@@ -210,23 +209,17 @@ class SideInput:
         return files, node
 
     @property
-    def _sources(self) -> Sources:
-        """Where the objects of a side come from that is rendered."""
-        return replace(self._choices.common, names=(self._name,), without=self._choices.without)
-
-    @property
     def _config(self) -> KubeProxyConfiguration:
         return self._taken or self._read.config
 
     @property
     def _target(self) -> Target:
-        return select_target(self._read.cluster.nodes, self._read.config, self._name.node or None)
+        return self._read.target(self._name.node or None)
 
     @cached_property
     def _read(self) -> ReadObjects:
         """Of a side that is rendered: the configuration and the objects."""
-        with working(f"reading {self._name.label}"):
-            return self._sources.read(self._choices.how, remark_config=False)
+        return self._sources.read(self._choices.how, remark_config=False)
 
 
 def _families(files: HostRules) -> frozenset[Family]:

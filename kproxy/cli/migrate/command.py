@@ -13,7 +13,7 @@ import click
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.objects import RenderChoices
-from kproxy.cli.options import both_families, rendering_options
+from kproxy.cli.options import both_families, exclude, rendering_options
 from kproxy.cli.output import output_option, working, write_files, write_result
 from kproxy.cli.sources import OBJECTS, ONLY_NAMESPACE, Sources, read_rules, sources
 from kproxy.cluster.evidence.unseen import IPVS, NODE_ADDRESSES, Assumed, suspected
@@ -22,7 +22,7 @@ from kproxy.cluster.rules import HostRules
 from kproxy.cluster.sources import Kind
 from kproxy.extras import require
 from kproxy.netfilter import Family
-from kproxy.render import Target, select_target
+from kproxy.render import Target
 from kproxy.render.ipvs.rules import IPVS_FILTER
 from kproxy.services import IPFamily
 
@@ -86,27 +86,25 @@ def command(
       kproxy migrate cluster.yaml -o json | jq -r .findings[].reason
     """
     node, rule_files = sources.node, sources.dumps
-    if before == to:
-        raise click.UsageError(f"--from and --to are both {to}")
-    if node is not None and all_nodes:
-        raise click.UsageError("--node and --all-nodes exclude each other")
-    if rule_files and all_nodes:
-        raise click.UsageError("a dump is of one node: --all-nodes and a dump exclude each other")
-    if host_path is not None and (all_nodes or verify):
-        raise click.UsageError("--host is one node's, and not of the namespaces that --verify makes: give it alone")
+    alone = "--host is one node's, and not of the namespaces that --verify makes: give it alone"
+    exclude(
+        (before == to, f"--from and --to are both {to}"),
+        (node is not None and all_nodes, "--node and --all-nodes exclude each other"),
+        (rule_files and all_nodes, "a dump is of one node: --all-nodes and a dump exclude each other"),
+        (host_path is not None and (all_nodes or verify), alone),
+    )
     host = None if host_path is None else read_host(host_path)
     for extra in ("linux", "pcap") if verify else ():
         require(extra, "--verify")
     gc.disable()  # many objects and next to no garbage
-    with working("reading the cluster"):
-        read = sources.read(how)
+    read = sources.read(how)
     config, cluster = read.config, read.cluster
     if all_nodes:
         targets = [Target(each.metadata.name, each) for each in cluster.nodes]
         if not targets:
             raise click.UsageError("--all-nodes: the cluster has no Node")
     else:
-        targets = [select_target(cluster.nodes, config, node)]
+        targets = [read.target(node)]
     families = families or tuple(Family)
     dump = read_rules(rule_files, assumed) if rule_files else None
     unseen = [] if dump is None else [each for each in dump.unseen if any(map(each.is_met_by, families))]
@@ -134,15 +132,9 @@ def command(
             for family in families:
                 which = f" ({number} of {len(targets)})" if len(targets) > 1 else ""
                 with working(f"comparing both modes on {target.node_name}{which}, {family.value}"):
+                    known = alike[family].cluster
                     facts = NodeFacts.of(
-                        alike[family].cluster,
-                        config,
-                        target,
-                        family,
-                        how.features,
-                        host=host,
-                        lacking=lacking,
-                        assumed=assumed,
+                        known, config, target, family, how.features, host=host, lacking=lacking, assumed=assumed
                     )
                     foreign = None if dump is None or not dump.tells(family) else ForeignRules.of(dump, family)
                     yield analyse(facts, switch, foreign=foreign, alike=alike[family])

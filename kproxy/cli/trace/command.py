@@ -6,7 +6,8 @@ import dataclasses
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
+from itertools import chain, count
 from pathlib import Path
 
 import click
@@ -15,10 +16,10 @@ from click.core import ParameterSource
 from kproxy.api import Manifests
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.evidence import expected_exit, split_assumed, tell_unseen, unseen_lines
-from kproxy.cli.live_snapshot import what_stays
+from kproxy.cli.live_snapshot import settled
 from kproxy.cli.objects import ReadObjects, RenderChoices
-from kproxy.cli.options import rendering_options, tell_unused_options
-from kproxy.cli.output import report_note, working, write_files, write_output, write_report
+from kproxy.cli.options import exclude, rendering_options, tell_unused_options
+from kproxy.cli.output import report_note, write_files, write_output, write_report
 from kproxy.cli.sources import EVERYTHING, NAMES_NAMESPACE, Sources, sources
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
 from kproxy.cli.trace.sources import FileSource, HostSource, ManifestSource, Source
@@ -38,7 +39,7 @@ from kproxy.dataplane.query.spec import Question, read_question
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.iptables.codec import UINT32
-from kproxy.render import Target, select_target
+from kproxy.render import Target
 from kproxy.words import counted
 
 LIMITS = {"within": True, "above": False}
@@ -141,61 +142,64 @@ def command(
         return
     on_host = not sources.dumps and (sources.netns is not None or not sources.kinds <= {Kind.MANIFESTS, Kind.CLUSTER})
     on_host = on_host or (sources.reading.chosen != "none" and not sources.dumps)
-    _check_usage(sources, ipsets, host_path, local_ips, how, on_host=on_host)
+    of_objects = how != RenderChoices() or sources.without or sources.allocate or sources.endpoints
+    exclude(
+        (sources.dumps and (sources.netns is not None or sources.of(Kind.LAB)), f"one {_RULES}, not {sources.label}"),
+        ((on_host or sources.dumps) and of_objects, _OF_OBJECTS_ALONE),
+        (ipsets and not sources.dumps, "what ipset save prints goes with a dump"),
+        (local_ips and (host_path is not None or on_host), _LOCAL_IP_ALONE),
+    )
+    for text in local_ips:
+        try:
+            parse_ip(text)
+        except DataplaneError as error:
+            raise InputError(f"--local-ip: {error}") from error
     for end, port in (("src", sport), ("dst", dport)):
         if port is not None:
             given[end] = _with_port(given.get(end), port, end)
-    many = [name for name, value in (("--pcap", pcap), ("--packets", packets)) if value is not None]
-    _check_packet(given, many, output_format, html, packets, sources)
+    many = [each for each in (pcap, packets) if each is not None]
+    one_source = "one source of packets expected: options or --packets"
+    exclude(
+        (len(many) > 1 or (packets is not None and given) or (many and set(given) - set(_COMMON)), one_source),
+        (not many and "dst" not in given and "to" not in given, "a packet expected: --to or --packets"),
+        (html is not None and many, "--html shows one packet, given by options"),
+        (packets is not None and output_format == "text", "--packets answers in JSON lines"),
+        (packets == "-" and any("-" in each.names for each in sources.names), "only one input can be standard input"),
+    )
     empty, asserted = split_assumed(assumed)
     assumptions = _assumptions(asserted)
     host = read_host(host_path) if host_path is not None else None
-    traced: Source
-    if sources.dumps:
-        traced = FileSource(sources.dumps, host, local_ips, ipsets, empty)
-        resolve = _names_of_dump(sources, traced)
-    elif on_host:
-        traced, resolve = _host_source(sources, host, empty)
-    else:
-        with working("reading the cluster"):
-            read = sources.read(how, narrow=False, used=_USED)
-        config, cluster = read.config, read.cluster
-        tell_unused_options(config.mode)
-        from kproxy.cluster.rendered import RenderedNode
 
-        target = select_target(cluster.nodes, config, sources.node)
-        lacking = read.lacking(empty)
-        rendered = RenderedNode(target.node_name, cluster, config, target, how.features, lacking, empty)
-        traced = ManifestSource(rendered.with_addresses(), host, local_ips)
-        resolve = Names(cluster, target, partial(_pods, sources, read), report_note, _namespace(sources)).resolve
+    def open_source() -> tuple[Source, Resolve]:
+        if sources.dumps:
+            dump = FileSource(sources.dumps, host, local_ips, ipsets, empty)
+            return dump, _names_of_dump(sources, dump)
+        if on_host:
+            return _host_source(sources, host, empty)
+        return _manifest_source(sources, how, host, local_ips, empty)
+
+    traced, resolve = open_source()
     asked = _asked(given, pcap, packets, resolve)
     if empty.decides(CONNECTION_MARK):
         asked = [each._replace(question=_without_connection_mark(each.question)) for each in asked]
     refused = _families_without_rules(traced, asked) if many else {}
     if pcap is not None:
         asked = _of_families_with_rules(refused, asked)
-
     told = frozenset(_given_options().values())
+    answer_of = partial(report, paths=paths, limit=LIMITS.get(limit or ""), assumed=assumptions, told=told)
+    opened = chain((traced,), (open_source()[0] for _ in count()))
 
-    def answers() -> list[Report | InputError]:
-        return [
-            refused.get(each.question.packet.family)
-            or _report(traced, each, paths, LIMITS.get(limit or ""), assumptions, told)
-            for each in asked
+    def answers() -> tuple[Source, list[Report | InputError]]:
+        source = next(opened)
+        refusals = (refused.get(each.question.packet.family) for each in asked)
+        return source, [
+            refusal or _report(source, each, answer_of) for each, refusal in zip(asked, refusals, strict=True)
         ]
 
-    reports = answers()
-    if on_host and Kind.SNAPSHOT not in sources.kinds:
-
-        def again() -> set[int]:
-            nonlocal traced, reports
-            traced, _ = _host_source(sources, host, empty)
-            reports = answers()
-            return _other_than(expect, reports)
-
-        first = _other_than(expect, reports)
-        if moving := first - what_stays(first, again):
-            report_note(in_motion(len(moving)))
+    live = on_host and Kind.SNAPSHOT not in sources.kinds
+    (traced, reports), _, moving = settled(answers, lambda found: _other_than(expect, found[1]), live=live)
+    if moving:
+        report_note(in_motion(moving))
     for expression in assumptions.keys() - assumptions.used:
         report_note(f"--assume {expression!r} decided nothing: no packet met it")
     if html is not None:
@@ -245,38 +249,54 @@ def _namespace(sources: Sources) -> str:
     return "" if found == "default" else found
 
 
+def _names(cluster: Manifests, node: str, pods: Callable[[], Mapping[str, Pod]], namespace: str | None) -> Names:
+    """What a cluster's names stand for, seen from the node of that name."""
+    found = next((each for each in cluster.nodes if each.metadata.name == node), None)
+    return Names(cluster, Target(node, found), pods, report_note, namespace or "")
+
+
 def _host_source(sources: Sources, host: Host | None, assumed: Assumed) -> tuple[Source, Resolve]:
     """One host of a snapshot, of a lab, or a network namespace; and what names stand for there."""
-    with working("reading the cluster"):
-        cluster = sources.read_cluster(assumed)
+    cluster = sources.read_cluster(assumed)
     spaces = sources.of(Kind.NETNS)
     name = sources.node or (spaces[0].names[0] if spaces else next(iter(cluster.hosts), ""))
-    nodes = {each.metadata.name: each for each in cluster.manifests.nodes}
     label = spaces[0].label if spaces else f"node {name} of {cluster.label}"
-    target = Target(name, nodes.get(name))
-    known = Names(cluster.manifests, target, lambda: cluster.pods, report_note, sources.namespace or "")
-    return HostSource(cluster, name, label, host), known.resolve
+    names = _names(cluster.manifests, name, lambda: cluster.pods, sources.namespace)
+    return HostSource(cluster, name, label, host), names.resolve
+
+
+def _manifest_source(
+    sources: Sources, how: RenderChoices, host: Host | None, local_ips: Sequence[str], assumed: Assumed
+) -> tuple[Source, Resolve]:
+    """What kube-proxy would write on a node; and what names stand for there."""
+    read = sources.read(how, narrow=False, used=_USED)
+    tell_unused_options(read.config.mode)
+    target = read.target(sources.node)
+    traced = ManifestSource(read.on_node(target.node_name, target, how.features, assumed), host, local_ips)
+    return traced, _names(read.cluster, target.node_name, partial(_pods, sources, read), _namespace(sources)).resolve
 
 
 def _names_of_dump(sources: Sources, dump: FileSource) -> Resolve:
     """What names stand for: the Services that rules know, or the objects that were given beside them."""
 
+    @cache
+    def of_objects() -> Names:
+        read = sources.read(narrow=False, used=_USED, remark_config=False)
+        nodes = read.cluster.nodes
+        node = sources.node or (nodes[0].metadata.name if len(nodes) == 1 else "")
+        return _names(read.cluster, node, partial(_pods, sources, read), _namespace(sources))
+
     def resolve(fields: Mapping[str, object]) -> Mapping[str, object]:
-        if all(fields.get(end) is None for end in ("from", "to")):
+        named = [fields[end] for end in ("from", "to") if fields.get(end) is not None]
+        if not named:
             return fields
         if sources.has_objects:
-            read = sources.read(narrow=False, used=_USED, remark_config=False)
-            cluster = read.cluster
-            wanted = sources.node or (cluster.nodes[0].metadata.name if len(cluster.nodes) == 1 else "")
-            node = next((each for each in cluster.nodes if each.metadata.name == wanted), None)
-            pods = partial(_pods, sources, read)
-            return Names(cluster, Target(wanted, node), pods, report_note, _namespace(sources)).resolve(fields)
-        named = [fields[end] for end in ("from", "to") if fields.get(end) is not None]
-        known = Manifests() if all(map(_is_address, named)) else dump.services
+            return of_objects().resolve(fields)
+        addresses = all(map(_is_address, named))
         try:
-            return Names(known, Target("", None), dict, report_note, sources.namespace or "").resolve(fields)
+            return _names(Manifests() if addresses else dump.services, "", dict, sources.namespace).resolve(fields)
         except DataplaneError as error:
-            raise DataplaneError(f"{error}{'' if all(map(_is_address, named)) else _RULES_ALONE}") from error
+            raise DataplaneError(f"{error}{'' if addresses else _RULES_ALONE}") from error
 
     return resolve
 
@@ -361,58 +381,15 @@ _OF_ONE_HOST = {
     "config_path", "mode", "features", "ipsets", "host_path", "local_ips", "dport", "in", "origin", "mark",
     "ctstate", "ctmark", "limit", "assumed", "pcap", "packets", "paths", "without", "allocate", "endpoints",
 }  # fmt: skip
+_RULES = "source of rules expected"
+_OF_OBJECTS_ALONE = (
+    "--config, --mode, --feature, --without, --allocate and --assume-endpoints go with manifests or a cluster "
+    "alone: they say how rules are made of objects, and recorded rules are there"
+)
+_LOCAL_IP_ALONE = "--local-ip is short for a host: it goes with neither --host nor a host that was read"
 _RULES_ALONE = "; a dump names Services alone: give an address, or the cluster's objects beside it"
 _CAPTURES = frozenset(bytes.fromhex(each) for each in ("d4c3b2a1", "a1b2c3d4", "4d3cb2a1", "a1b23c4d", "0a0d0d0a"))
 """How a capture begins: pcap in both orders of octets, with microseconds and nanoseconds; pcapng."""
-
-
-def _check_usage(
-    sources: Sources,
-    ipsets: Sequence[str],
-    host_path: str | None,
-    local_ips: Sequence[str],
-    how: RenderChoices,
-    *,
-    on_host: bool,
-) -> None:
-    """`on_host`: the rules of a host are asked, no dump's."""
-    if sources.dumps and (sources.netns is not None or sources.of(Kind.LAB)):
-        raise click.UsageError(f"one source of rules expected, not {sources.label}")
-    of_objects = how != RenderChoices() or sources.without or sources.allocate or sources.endpoints
-    if (on_host or sources.dumps) and of_objects:
-        raise click.UsageError(
-            "--config, --mode, --feature, --without, --allocate and --assume-endpoints go with manifests or a cluster "
-            "alone: they say how rules are made of objects, and recorded rules are there"
-        )
-    if ipsets and not sources.dumps:
-        raise click.UsageError("what ipset save prints goes with a dump")
-    if local_ips and (host_path is not None or on_host):
-        raise click.UsageError("--local-ip is short for a host: it goes with neither --host nor a host that was read")
-    for text in local_ips:
-        try:
-            parse_ip(text)
-        except DataplaneError as error:
-            raise InputError(f"--local-ip: {error}") from error
-
-
-def _check_packet(
-    given: Mapping[str, str],
-    many: Sequence[str],
-    output_format: str | None,
-    html: str | None,
-    packets: str | None,
-    sources: Sources,
-) -> None:
-    if len(many) > 1 or (packets is not None and given) or (many and set(given) - set(_COMMON)):
-        raise click.UsageError("one source of packets expected: options or --packets")
-    if not many and "dst" not in given and "to" not in given:
-        raise click.UsageError("a packet expected: --to or --packets")
-    if html is not None and many:
-        raise click.UsageError("--html shows one packet, given by options")
-    if packets is not None and output_format == "text":
-        raise click.UsageError("--packets answers in JSON lines")
-    if packets == "-" and any("-" in each.names for each in sources.names):
-        raise click.UsageError("only one input can be standard input")
 
 
 def _asked(
@@ -454,26 +431,13 @@ def _of_families_with_rules(refused: Mapping[Family, InputError], asked: Sequenc
     return [each for each in asked if each.question.packet.family not in refused]
 
 
-def _report(
-    source: Source,
-    asked: Asked,
-    paths: bool,
-    limit: bool | None,
-    assumed: Mapping[str, bool],
-    told: frozenset[str],
-) -> Report:
+def _report(source: Source, asked: Asked, answer_of: Callable[..., Report]) -> Report:
+    """The answer about a packet, of each of the rules that it may meet."""
     question = asked.question
     try:
-        family = question.packet.family
-        answer_of = partial(
-            report, surroundings=source.around(question), question=question, paths=paths, limit=limit,
-            assumed=assumed, told=told,
-        )  # fmt: skip
-        claim = source.claim(question) if isinstance(source, ManifestSource) else None
-        if claim is None:
-            return answer_of(source.index(family))
-        assert isinstance(source, ManifestSource)
-        return one_of([answer_of(source.index_of(family, service)) for service in claim.services], claim.words)
+        indexes, why = source.indexes(question)
+        surroundings = source.around(question)
+        return one_of([answer_of(each, surroundings=surroundings, question=question) for each in indexes], why)
     except InputError as error:
         if not asked.source:
             raise

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from kproxy.cli.documents import answer, text_of
-from kproxy.cli.live_snapshot import what_stays
+from kproxy.cli.live_snapshot import settled
 from kproxy.cli.output import write_files, write_output, write_report
 from kproxy.cli.sources import Sources
 from kproxy.cli.trace.text import percent
@@ -63,15 +63,8 @@ def trace_hosts(
         )
         return network, asked, ways
 
-    network, question, found = ask()
-
-    def again() -> set[tuple[str, str, str, str]]:
-        nonlocal network, question, found
-        network, question, found = ask()
-        return _failures(found)
-
-    first = _failures(found)
-    moving = len(first) - len(what_stays(first, again)) if Kind.SNAPSHOT not in sources.kinds else 0
+    live = Kind.SNAPSHOT not in sources.kinds
+    (network, question, found), _, moving = settled(ask, lambda state: _failures(state[2]), live=live)
     assumed, missing = assumed_on_the_way(network, found), missing_on_the_way(network, found)
     unseen = unseen_on_the_way(network, found)
     verdicts = [VERDICTS[each.end] for each in found if each.probability]

@@ -7,9 +7,9 @@ when it is first asked for, and once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPVS
 from kproxy.cli.output import working
@@ -51,12 +51,16 @@ if TYPE_CHECKING:
     from kproxy.dataplane.symbolic.host_rules import SideRules
 
 
-class Source(Protocol):
-    """Rules and a host."""
+class Source:
+    """Rules and a host.
 
-    @property
-    def label(self) -> str:
-        """What the rules are, for titles."""
+    Attributes:
+        label: what the rules are, for titles.
+        host: as it was given; None if what is known of the rules tells of it.
+    """
+
+    label: str
+    host: Host | None
 
     def index(self, family: Family) -> Index:
         """The rules of a family.
@@ -64,15 +68,27 @@ class Source(Protocol):
         Raises:
             KproxyError: there are none, or they cannot be used.
         """
+        raise NotImplementedError
+
+    def indexes(self, question: Question) -> tuple[Sequence[Index], str]:
+        """The rules that a packet may meet, and why there are several, as a sentence; "" if there are not."""
+        return (self.index(question.packet.family),), ""
 
     def around(self, question: Question) -> Surroundings:
         """What a packet meets."""
+        raise NotImplementedError
 
     def unseen(self, question: Question) -> tuple[Unseen, ...]:
         """What was not seen of the host, as far as this packet may meet it."""
+        raise NotImplementedError
+
+    def _not_given(self, label: str) -> Iterator[Unseen]:
+        """What rules alone do not tell of a host."""
+        for what in () if self.host is not None else (ROUTES, POLICY_ROUTING, SYSCTLS):
+            yield not_looked_at(label, None, what)
 
 
-class FileSource:
+class FileSource(Source):
     """Dumps in files, or one on standard input for `-`: together the rules of one host."""
 
     def __init__(
@@ -84,21 +100,18 @@ class FileSource:
         assumed: Assumed,
     ) -> None:
         """`ipsets`: files of what ipset save printed, which may be among `paths` as well."""
-        self._assumed = assumed
-        self._paths = tuple(paths)
-        self._host = host
-        self._local_ips = tuple(local_ips)
-        self._ipsets = tuple(ipsets)
+        self.host = host
+        self._paths, self._local_ips, self._ipsets, self._assumed = paths, local_ips, ipsets, assumed
 
     @property
-    def label(self) -> str:
+    def label(self) -> str:  # type: ignore[override]
         return self._rules.label
 
     def index(self, family: Family) -> Index:
         return self._rules.index(family)
 
     def around(self, question: Question) -> Surroundings:
-        host, sets = self._host, self._all_sets
+        host, sets = self.host, self._all_sets
         if host is None and self._local_ips:
             localnet = any(map(shows_route_localnet, self._rules.rulesets))
             host = Host.simple(self._local_ips, route_localnet=localnet)
@@ -108,8 +121,7 @@ class FileSource:
 
     def unseen(self, question: Question) -> tuple[Unseen, ...]:
         found = [each for each in self._rules.unseen_by_packet if each.is_met_by(question.packet.family)]
-        if self._host is None:
-            found += [not_looked_at(self.label, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
+        found += self._not_given(self.label)
         return (*self._assumed.left(found), *open_mark(question, self._rules, self.label, self._assumed))
 
     @cached_property
@@ -127,8 +139,8 @@ class FileSource:
             files, sets = read_dumps(self._paths)
             for path in self._ipsets:
                 sets |= read_ipsets(read_text(path, rules=True), text_label(path))
-            known = {**({} if self._host is None else self._host.sets), **sets}
-            more = ipvs_of_devices(label, None if self._host is None else self._host.interfaces)
+            known = {**({} if self.host is None else self.host.sets), **sets}
+            more = ipvs_of_devices(label, None if self.host is None else self.host.interfaces)
             return HostRules(files, assumed=self._assumed, sets=known, more=more), sets
 
     @property
@@ -140,7 +152,7 @@ class FileSource:
         """Those that are given, and empty ones for those that are assumed to be so."""
         names = {name for ruleset in self._rules.rulesets for name in set_names(ruleset)}
         sets = self._read[1]
-        given = {*sets, *(() if self._host is None else self._host.sets)}
+        given = {*sets, *(() if self.host is None else self.host.sets)}
         empty = (name for name in names - given if self._assumed.decides(f"{IPSET} {name}"))
         return {**dict.fromkeys(empty, IpSet((), None, ())), **sets}
 
@@ -154,35 +166,20 @@ def open_mark(question: Question, rules: HostRules, label: str, assumed: Assumed
     return assumed.left((suspect(label, family, CONNECTION_MARK, why),))
 
 
-class Claim(NamedTuple):
-    """The Services, `namespace/name`, that claim one address, port and protocol, and what follows, as a sentence."""
-
-    services: tuple[str, ...]
-    words: str
-
-
-class ManifestSource:
+class ManifestSource(Source):
     """The rules that kube-proxy would program on a node."""
 
     def __init__(self, node: RenderedNode, host: Host | None, local_ips: Sequence[str]) -> None:
-        self._node = node
-        self._host = host
-        self._local_ips = tuple(local_ips)
+        self.label, self.host = f"node {node.label}", host
+        self._node, self._local_ips = node, local_ips
         self._indexes: dict[tuple[Family, str], Index] = {}
         self._rules: dict[Family, SideRules] = {}
         self._claims: dict[Family, Mapping[ServiceAddress, tuple[ServicePort, ...]]] = {}
         names = None if host is None or node.config.mode == MODE_IPVS else host.interfaces
         self._devices = ipvs_of_devices(node.label, names)
 
-    @property
-    def label(self) -> str:
-        return f"node {self._node.label}"
-
-    def index(self, family: Family) -> Index:
-        return self.index_of(family, "")
-
-    def index_of(self, family: Family, favoured: str) -> Index:
-        """The rules of a family in which a Service, `namespace/name`, gets what several claim."""
+    def index(self, family: Family, favoured: str = "") -> Index:
+        """The rules of a family; those in which a `favoured` Service, `namespace/name`, gets what several claim."""
         if (family, favoured) not in self._indexes:
             from kproxy.cluster.rendered import rules_of  # dumps do without
 
@@ -192,20 +189,18 @@ class ManifestSource:
                 self._indexes[family, favoured] = self._node.index(family, rendered, rules, self._devices)
         return self._indexes[family, favoured]
 
-    def claim(self, question: Question) -> Claim | None:
-        """What several Services claim, if the packet is sent to that."""
-        packet = question.packet
+    def indexes(self, question: Question) -> tuple[Sequence[Index], str]:
+        packet, family = question.packet, question.packet.family
         if packet.dst is None or packet.dport is None or packet.protocol is None:
-            return None
-        family = packet.family
+            return super().indexes(question)
         if family not in self._claims:
             ports = (port for each in self._node.cluster.services for port in service_ports(each, family).values())
             self._claims[family] = claimed_twice(ports)
         door = ServiceAddress(format_address(packet.dst, family), protocol_name(packet.protocol), packet.dport)
         claimants = self._claims[family].get(door)
         if claimants is None:
-            return None
-        return Claim(tuple(port.name.service for port in claimants), claim_in_words(door, claimants))
+            return super().indexes(question)
+        return [self.index(family, each.name.service) for each in claimants], claim_in_words(door, claimants)
 
     def around(self, question: Question) -> Surroundings:
         found, index = self._around(question), self.index(question.packet.family)
@@ -219,8 +214,8 @@ class ManifestSource:
 
     def _around(self, question: Question) -> Surroundings:
         family, node = question.packet.family, self._node.target.node
-        if self._host is not None:
-            return Surroundings.known(self._host)
+        if self.host is not None:
+            return Surroundings.known(self.host)
         if node is not None:
             return Surroundings.known(node_host(node, self._node.config, family, self._local_ips))
         index = self.index(family)
@@ -234,12 +229,10 @@ class ManifestSource:
     def unseen(self, question: Question) -> tuple[Unseen, ...]:
         family = question.packet.family
         found = [*self._node.unseen(family), *(each for each in self._devices if each.is_met_by(family))]
-        if self._host is None:
-            found += [not_looked_at(self._node.label, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
-        return self._node.assumed.left(found)
+        return self._node.assumed.left((*found, *self._not_given(self._node.label)))
 
 
-class HostSource:
+class HostSource(Source):
     """One host of a snapshot, or of what was read live: its rules, and itself."""
 
     def __init__(self, cluster: Cluster, name: str, label: str, host: Host | None) -> None:
@@ -259,7 +252,7 @@ class HostSource:
             raise InputError(f"{label}: no rules")
         network = KnownNetwork(cluster)
         self._known = network.host(name)
-        self._host = self._known.host if host is None else with_sets(host, self._known.host.sets)
+        self.host = self._known.host if host is None else with_sets(host, self._known.host.sets)
         notes = tuple(network.notes) if host is None else ()
         self._assumptions = (*notes, *(() if rules is None else rules.assumptions()))
 
@@ -267,7 +260,8 @@ class HostSource:
         return self._known.indexes[family]
 
     def around(self, question: Question) -> Surroundings:
-        return dataclasses.replace(Surroundings.known(self._host), assumptions=self._assumptions)
+        assert self.host is not None
+        return dataclasses.replace(Surroundings.known(self.host), assumptions=self._assumptions)
 
     def unseen(self, question: Question) -> tuple[Unseen, ...]:
         family = question.packet.family
