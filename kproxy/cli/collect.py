@@ -1,4 +1,4 @@
-"""`kproxy collect`: a cluster in one file."""
+"""`kproxy collect`: a cluster in one file; `kproxy snapshot`: what it holds."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import json
 import secrets
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 
 from kproxy.cli.live_snapshot import report_unread
-from kproxy.cli.output import report_note, write_output, write_private
+from kproxy.cli.output import labelled, output_option, report_note, write_output, write_private, write_result
 from kproxy.cli.sources import Sources, sources
+from kproxy.cluster.snapshot.contents import Contents, HostContents, contents_of
 from kproxy.cluster.snapshot.files import Files, open_files
+from kproxy.cluster.snapshot.layout import host_file
 from kproxy.cluster.snapshot.script import script
 from kproxy.cluster.sources import CURRENT, Kind
 from kproxy.collect.write import write_snapshot
+
+_MOST: Final = 12
+"""Names of hosts in one line."""
+_LABEL: Final = 11
 
 
 @click.command("collect")
@@ -97,3 +105,76 @@ def _write(files: Files, target: str, redact: bool, map_path: str | None) -> Non
     if redact and map_path is not None:
         write_private(Path(map_path), json.dumps(found.replaced, indent=1, ensure_ascii=False) + "\n")
     click.echo(target)
+
+
+@click.command("snapshot")
+@sources((Kind.SNAPSHOT, Kind.LAB, Kind.CLUSTER), needs=(Kind.SNAPSHOT, Kind.LAB, Kind.CLUSTER), via=True)
+@output_option
+def snapshot(sources: Sources, output_format: str) -> None:
+    """List what a snapshot holds: of which cluster and when, how many objects of each kind, and of each node which
+    files are there and which are missing, and why.
+
+    Nodes of which the same is there are listed together. What follows from
+    what is missing is said by kproxy audit and kproxy trace, and with -o json.
+
+    \b
+    Examples:
+      kproxy snapshot prod.tar.gz
+      kproxy snapshot snap/ -o json | jq -r '.hosts[].name'
+    """
+    found = contents_of(sources.read_cluster())
+    write_result("Snapshot", found, output_format, _lines(found))
+
+
+def _lines(found: Contents) -> Iterator[str]:
+    yield click.style(found.snapshot, bold=True)
+    made = [found.created or "not said when", *([f"by {found.tool}"] if found.tool else [])]
+    of = [found.cluster, *([f"API server {found.server_version}"] if found.server_version else [])]
+    kinds = [f"{count:,} {kind}" for kind, count in found.objects.items()]
+    facts = (
+        ("collected", " ".join(made) if found.created or found.tool else ""),
+        ("of", ", ".join(filter(None, of))),
+        ("redacted", "yes: names and addresses were replaced" if found.redacted else ""),
+        ("objects", ", ".join(kinds) or "none"),
+        ("missing", "; ".join(_why(each.what.partition("/")[2], each.why) for each in found.missing)),
+    )
+    yield from labelled(facts, "  ", _LABEL)
+    for hosts in _alike(found.hosts):
+        yield ""
+        yield from _hosts(hosts)
+
+
+def _hosts(hosts: Sequence[HostContents]) -> Iterator[str]:
+    """Hosts of which the same is there."""
+    first = hosts[0]
+    names = ", ".join(each.name for each in hosts[:_MOST])
+    more = f" and {len(hosts) - _MOST:,} more" if len(hosts) > _MOST else ""
+    kind = ("node" if first.has_node else "host beside the nodes") + ("" if len(hosts) == 1 else f" ({len(hosts):,})")
+    yield from labelled([("", f"{names}{more}")], f"{kind} ", 0)
+    started = sorted(each.started for each in hosts if each.started)
+    when = started[0] if started else ""
+    if len(started) > 1 and started[-1] != when:
+        when += f" to {started[-1]}"
+    begin = host_file(first.name, "")
+    gone = [_why(each.what.removeprefix(begin), each.why) for each in first.missing]
+    facts = (
+        ("collected", when + (f" ({first.via})" if when and first.via else "")),
+        ("has", ", ".join(first.files) or "nothing"),
+        ("missing", "; ".join(gone) if first.files else next((each.why for each in first.missing if each.why), "")),
+        ("not read", f"{', '.join(first.unread)}: not a name of a snapshot's file" if first.unread else ""),
+    )
+    yield from labelled(facts, "  ", _LABEL)
+
+
+def _why(name: str, why: str) -> str:
+    return f"{name} ({why})" if why else name
+
+
+def _alike(hosts: Sequence[HostContents]) -> list[list[HostContents]]:
+    """Hosts of which the same is there, together, in the order of their first."""
+    groups: dict[object, list[HostContents]] = {}
+    for each in hosts:
+        begin = host_file(each.name, "")
+        missing = tuple((item.what.removeprefix(begin.rstrip("/")), item.why) for item in each.missing)
+        groups.setdefault((each.has_node, each.files, each.via, missing, each.unread), []).append(each)
+    return list(groups.values())

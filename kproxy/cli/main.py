@@ -44,6 +44,9 @@ COMMANDS = {
 FOLDERS = frozenset({"audit", "trace", "diff", "migrate", "run", "lab"})
 """Commands of several modules: a folder each, in which `command` is the command itself."""
 
+TOGETHER = {"snapshot": "collect", "version": "help", "completion": "help"}
+"""Commands that are in another one's module, by their own names."""
+
 EXTRAS = {
     "explore": "explore",
     "apply": "linux",
@@ -57,8 +60,8 @@ EXTRAS = {
 
 
 def _load(name: str) -> click.Command:
-    path = f"{name}.command" if name in FOLDERS else name
-    return load_command(path, f"kproxy {name}", EXTRAS.get(name, ""))
+    path = f"{name}.command" if name in FOLDERS else TOGETHER.get(name, name)
+    return load_command(path, f"kproxy {name}", EXTRAS.get(name, ""), name if name in TOGETHER else "command")
 
 
 @click.command(
@@ -92,7 +95,7 @@ def main(*, plugin: bool = False) -> None:
     _mend_standard_streams()
     interrupts.install()
     if COMPLETE in os.environ:
-        from kproxy.cli.completion import install
+        from kproxy.cli.help import install
 
         install()
     try:

@@ -11,9 +11,9 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
@@ -21,6 +21,10 @@ from kproxy.errors import KproxyError
 
 if TYPE_CHECKING:
     from kproxy.cluster.evidence.unseen import Unseen
+
+
+API_VERSION: Final = "kproxy/v1"
+"""Of every answer: within it, fields are added and none is taken away or means something else."""
 
 
 class OutputError(KproxyError):
@@ -137,18 +141,27 @@ def report_width() -> int:
     return sys.maxsize if width is None else min(width, 120)
 
 
-def wrapped(text: str, first: str, rest: str, width: int, *, cut: bool = False) -> Iterator[str]:
-    """Prose as lines: `first` stands before the first, `rest` before the others. `cut`: longer words are."""
+def wrapped(text: str, first: str = "", rest: str = "", width: int = 0, *, cut: bool = False) -> Iterator[str]:
+    """Prose as lines of `report_width` or so wide: `first` stands before the first, `rest` before the others. `cut`:
+    longer words are."""
     yield from textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=cut, break_on_hyphens=False
-    )
+        text, width or report_width(), initial_indent=first, subsequent_indent=rest, break_long_words=cut,
+        break_on_hyphens=False,
+    )  # fmt: skip
 
 
-def labelled(first: str, label: str, text: str, width: int, *, cut: bool = False) -> Iterator[str]:
-    """Prose beside its label, which has a colour; `first` is the margin with the label, as wide as it is to be."""
-    lines = list(wrapped(text, first, " " * len(first), width, cut=cut))
-    yield lines[0].replace(label, click.style(label, fg="cyan"), 1) if label else lines[0]
-    yield from lines[1:]
+def labelled(
+    rows: Iterable[tuple[str, str | Sequence[str]]], margin: str, size: int, *, cut: bool = False
+) -> Iterator[str]:
+    """Prose beside labels, which have a colour and are `size` wide: each with its text, or before the first of several;
+    those without are left out. `cut` as for `wrapped`."""
+    for label, texts in rows:
+        for text in filter(None, [texts] if isinstance(texts, str) else texts):
+            first = f"{margin}{label:<{size}}"
+            lines = list(wrapped(text, first, " " * len(first), cut=cut))
+            yield lines[0].replace(label, click.style(label, fg="cyan"), 1) if label else lines[0]
+            yield from lines[1:]
+            label = ""
 
 
 _MARGIN: Final = re.compile(r"[ │├└─]*")
@@ -252,6 +265,14 @@ def write_files(texts: Mapping[Path, str]) -> None:
                 os.unlink(name)
 
 
+def write_bytes(path: str, data: bytes) -> None:
+    """Writes a binary file. Raises OutputError."""
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
 def write_private(path: Path, text: str) -> None:
     """Writes a file that only its owner may read.
 
@@ -314,10 +335,56 @@ class ProgressLine:
         self.show("")
 
 
+def answer(kind: str, value: object, unseen: Iterable[Unseen] | None = None) -> dict[str, Any]:
+    """A value of ours as what JSON is made of, with apiVersion and kind in front. An answer about a host has `unseen`,
+    what was not seen of it, even if that is nothing."""
+    import msgspec
+
+    fields = msgspec.to_builtins(value)
+    assert isinstance(fields, Mapping)
+    assert "kind" not in fields
+    found = {"apiVersion": API_VERSION, "kind": kind, **fields}
+    if unseen is not None:
+        found["unseen"] = msgspec.to_builtins(list(unseen))
+    return found
+
+
+def text_of(value: object, output_format: str, *, indent: int | None = 2) -> str:
+    """JSON or YAML of what `answer` made, or of a list; with a newline at the end.
+
+    Rules of others may hold bytes that are no UTF-8, which Python keeps as lone surrogates: they are escaped.
+    """
+    if output_format == "yaml":
+        text = _yaml_text(value)
+    else:
+        import json
+
+        separators = (",", ":") if indent is None else None
+        text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators) + "\n"
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _yaml_text(value: object) -> str:
+    """YAML with the quotes that kubectl's writer chooses: double ones where a text would read as something else."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def text(dumper: Dumper, text: str) -> yaml.ScalarNode:
+        tag = "tag:yaml.org,2002:str"
+        if "\n" in text:
+            return dumper.represent_scalar(tag, text, style="|")
+        resolve: Callable[..., object] = dumper.resolve
+        reads_otherwise = resolve(yaml.ScalarNode, text, (True, False)) != tag or text.lower() in ("y", "n")
+        return dumper.represent_scalar(tag, text, style='"' if reads_otherwise else None)
+
+    Dumper.add_representer(str, text)
+    return yaml.dump(value, Dumper=Dumper, default_flow_style=False, sort_keys=False, allow_unicode=True, width=10_000)
+
+
 def write_answer(kind: str, value: object, output_format: str, unseen: Iterable[Unseen] | None = None) -> None:
     """Writes a value to stdout as indented JSON, or as YAML, with its apiVersion and kind; `unseen` as for `answer`."""
-    from kproxy.cli.documents import answer, text_of
-
     write_output(text_of(answer(kind, value, unseen), output_format), None)
 
 

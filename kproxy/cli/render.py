@@ -16,10 +16,9 @@ import msgspec
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES, KubeProxyConfiguration
-from kproxy.cli.documents import text_of
 from kproxy.cli.objects import RenderChoices
 from kproxy.cli.options import exclude, one_family, rendering_options, tell_unused_options
-from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output
+from kproxy.cli.output import OutputError, check_is_file, report_note, text_of, working, write_files, write_output
 from kproxy.cli.processes import in_processes
 from kproxy.cli.sources import ONLY_NAMESPACE, Sources, sources
 from kproxy.cluster.completeness import remark_claimed_twice

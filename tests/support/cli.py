@@ -43,7 +43,7 @@ _COMMANDS = [
     for name in (
         *("apply", "cleanup", "diff.command", "drift", "explain", "golden", "migrate.command", "migrate.text"),
         *("overlay", "render", "run.command", "trace.command"),
-        *(f"lab.{each}" for each in ("change", "exec", "probe", "status", "trace", "up")),
+        *(f"lab.{each}" for each in ("ask", "change", "hosts", "up", "which")),
     )
 ]
 _FORKED = Path(__file__).with_name("forked_kproxy.py")

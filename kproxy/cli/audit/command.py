@@ -67,8 +67,7 @@ def command(
       kproxy audit lab:lab --html lab.html
       kproxy audit cluster:prod --via exec
     """
-    from kproxy.cli.audit.junit import junit_text
-    from kproxy.cli.audit.text import report_lines
+    from kproxy.cli.audit.text import junit_text, report_lines
     from kproxy.cli.processes import in_processes
     from kproxy.cluster.audit.audit import audit
 

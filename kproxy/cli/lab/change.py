@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from kproxy.cli.lab.common import name_option, need_root, open_lab
+from kproxy.cli.lab.common import name_option
 from kproxy.errors import KproxyError
 from kproxy.lab import faults
 from kproxy.lab.errors import LabError
 from kproxy.lab.lifecycle.down import all_labs, tear_down
 from kproxy.lab.lifecycle.up import join_node
 from kproxy.lab.spec import check_name
-from kproxy.lab.state import LabDirectory
+from kproxy.lab.state import LabDirectory, need_root, open_lab
 
 
 @click.command("down")

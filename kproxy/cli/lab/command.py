@@ -26,6 +26,11 @@ SUBCOMMANDS: Final = {
 TOGETHER: Final = {
     "list": ("which", "list_command"),
     "env": ("which", "env"),
+    "status": ("which", "status"),
+    "exec": ("hosts", "execute"),
+    "capture": ("hosts", "capture"),
+    "probe": ("ask", "probe"),
+    "trace": ("ask", "trace"),
     **{name: ("change", name) for name in ("node", "fail", "heal", "down")},
 }
 """Commands that share a module: its name, and theirs in it."""

@@ -1,4 +1,4 @@
-"""What the subcommands of `kproxy lab` share: --name, the lab that is meant."""
+"""What the subcommands of `kproxy lab` share: --name, the lab and the hosts that are meant, words."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Final, TypeVar
 
 import click
 
-from kproxy.lab.spec import DEFAULT_NAME
-from kproxy.lab.state import list_labs, need_root, open_lab
+from kproxy.lab.cluster import ClusterView, read_cluster
+from kproxy.lab.inspect.targets import client_host
+from kproxy.lab.model.hosts import LabModel
+from kproxy.lab.spec import DEFAULT_NAME, FABRIC
+from kproxy.lab.state import list_labs, open_lab
 
 Function = TypeVar("Function", bound=Callable[..., object])
 VARIABLE: Final = "KPROXY_LAB"
 """The environment variable that names the lab."""
-
-__all__ = ["DEFAULT_NAME", "invoking_user", "name_option", "need_root", "new_name_option", "open_lab"]
 
 
 def name_option(function: Function) -> Function:
@@ -25,22 +26,22 @@ def name_option(function: Function) -> Function:
     )(function)  # fmt: skip
 
 
-def new_name_option(function: Function) -> Function:
-    """--name of a lab that is to be made; None if neither it nor $KPROXY_LAB is given."""
-    return click.option(
-        "--name", metavar="NAME", envvar=VARIABLE,
-        help="What to call it; several may be up. Default: $KPROXY_LAB, else what its file says, else lab.",
-    )(function)  # fmt: skip
-
-
 def _only_lab() -> str:
     labs = list_labs()
     return labs[0].name if len(labs) == 1 else DEFAULT_NAME
 
 
-def invoking_user() -> tuple[int, int] | None:
-    """The user and group that called this by sudo; None without sudo (sudo(8): SUDO_UID, SUDO_GID)."""
-    import os
+def open_model(name: str) -> LabModel:
+    """A lab that is up, with its cluster, as a network. Raises LabError: it is not up."""
+    lab, record = open_lab(name)
+    return LabModel(record.spec, read_cluster(lab, record))
 
-    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    return (int(user), int(group)) if os.geteuid() == 0 and user.isdecimal() and group.isdecimal() else None
+
+def host_of(cluster: ClusterView, text: str) -> str:
+    """The host that a user names: `fabric`, or as `client_host`."""
+    return FABRIC if text == FABRIC else client_host(cluster, text)
+
+
+def short(host: str) -> str:
+    """A host's name without `pod/` and the namespace `default`."""
+    return host.removeprefix("pod/").removeprefix("default/")

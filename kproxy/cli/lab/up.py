@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import get_args
@@ -9,7 +10,7 @@ from typing import get_args
 import click
 
 from kproxy.cli import interrupts
-from kproxy.cli.lab.common import invoking_user, new_name_option
+from kproxy.cli.lab.common import VARIABLE
 from kproxy.cli.options import SecondsRange, mode_option
 from kproxy.cli.output import ProgressLine, report_note, write_output
 from kproxy.lab.config.decode import DEFAULT_TIMEOUT, PRESETS, about_preset, lab_of_options, load_lab_config
@@ -24,7 +25,10 @@ _PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" 
 
 
 @click.command("up", epilog=_PRESETS)
-@new_name_option
+@click.option(
+    "--name", metavar="NAME", envvar=VARIABLE,
+    help="What to call it; several may be up. Default: $KPROXY_LAB, else what its file says, else lab.",
+)  # fmt: skip
 @click.option(
     "--config", "config_path", metavar="FILE",
     help="The lab as a file (kind: Lab; documentation: lab); - for stdin. What other options say goes before it.",
@@ -128,6 +132,12 @@ def command(
     _say_what_now(spec)
     if brought.late:
         raise LabError(f"{brought.late}\nthe lab stays, to be looked at")
+
+
+def invoking_user() -> tuple[int, int] | None:
+    """The user and group that called this by sudo; None without sudo (sudo(8): SUDO_UID, SUDO_GID)."""
+    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    return (int(user), int(group)) if os.geteuid() == 0 and user.isdecimal() and group.isdecimal() else None
 
 
 def _say_what_now(spec: LabSpec) -> None:

@@ -30,7 +30,6 @@ EDGE: Final = 80
 
 def report_lines(report: MigrateReport) -> Iterator[str]:
     """The lines of the answer."""
-    width = report_width()
     count = len(report.findings)
     nodes = report.nodes[0] if len(report.nodes) == 1 else f"{len(report.nodes)} nodes"
     services = counted(report.services, "Service")
@@ -38,31 +37,31 @@ def report_lines(report: MigrateReport) -> Iterator[str]:
     yield ""
     if not report.changes:
         yield click.style("Nothing changes: every packet is treated alike.", fg="green", bold=True)
-        yield from _needs(report, width)
+        yield from _needs(report)
         return
     if not count:
         yield click.style("It cannot be told what changes.", fg="yellow", bold=True)
     else:
         yield click.style("One thing changes." if count == 1 else f"{count} things change.", bold=True)
         yield ""
-        yield from _overview(report.findings, width)
+        yield from _overview(report.findings)
     for number, finding in enumerate(report.findings, 1):
         yield ""
-        yield from _finding(number, finding, report, width)
+        yield from _finding(number, finding, report)
     yield ""
     if report.undecided:
         yield click.style("What the model cannot decide:", fg="yellow", bold=True)
-        yield from _undecided(report, width)
+        yield from _undecided(report)
     elif all(finding.reason != "other" for finding in report.findings):
         text = "Nothing else changes: with these set aside, the comparison finds every packet treated alike"
         text += f"; of those that meet other programs' rules, {report.tried} were tried." if report.tried else "."
-        yield from wrapped(text, "", "", width)
+        yield from wrapped(text)
     if report.absent:
-        yield from _absent(report, width)
-    yield from _needs(report, width)
+        yield from _absent(report)
+    yield from _needs(report)
 
 
-def _undecided(report: MigrateReport, width: int) -> Iterator[str]:
+def _undecided(report: MigrateReport) -> Iterator[str]:
     """What cannot be decided; what is alike on several nodes or for both families is one line."""
     groups: dict[tuple[str, str], list[NotDecided]] = {}
     for each in report.undecided:
@@ -71,29 +70,29 @@ def _undecided(report: MigrateReport, width: int) -> Iterator[str]:
         nodes = dict.fromkeys(each.node for each in found)
         on = next(iter(nodes)) if len(nodes) == 1 else f"{len(nodes)} nodes"
         families = " and ".join(dict.fromkeys(each.family for each in found))
-        yield from wrapped(f"{on}, {families}, {where}: {reason}", "  ", "  ", width)
+        yield from wrapped(f"{on}, {families}, {where}: {reason}", "  ", "  ")
     if report.hidden:
-        yield from ("", *wrapped(f"What was not seen may hide: {'; '.join(report.hidden)}.", "", "", width))
+        yield from ("", *wrapped(f"What was not seen may hide: {'; '.join(report.hidden)}."))
 
 
-def _absent(report: MigrateReport, width: int) -> Iterator[str]:
+def _absent(report: MigrateReport) -> Iterator[str]:
     """The titles of what does not show; those of one reason why together."""
     yield ""
     yield "Ruled out:"
     for why in dict.fromkeys(each.why for each in report.absent):
         titles = "; ".join(each.title for each in report.absent if each.why == why)
-        yield from wrapped(f"{titles}. {why}", "  ", "  ", width)
+        yield from wrapped(f"{titles}. {why}", "  ", "  ")
     yield ""
 
 
-def _needs(report: MigrateReport, width: int) -> Iterator[str]:
+def _needs(report: MigrateReport) -> Iterator[str]:
     if not report.needs:
         return
-    yield from wrapped(f"Each node needs {' and '.join(report.needs)}.", "", "", width)
+    yield from wrapped(f"Each node needs {' and '.join(report.needs)}.")
     for each in report.kernels:
         if not each.fits:
             text = f"{each.node} has Linux {each.version}, which is too old."
-            yield from (click.style(line, fg="red") for line in wrapped(text, "", "", width))
+            yield from (click.style(line, fg="red") for line in wrapped(text))
     told = len(report.kernels)
     if told and all(each.fits for each in report.kernels):
         whose = (
@@ -102,7 +101,7 @@ def _needs(report: MigrateReport, width: int) -> Iterator[str]:
         yield f"{whose} such a kernel."
 
 
-def _overview(findings: Sequence[ModeChange], width: int) -> Iterator[str]:
+def _overview(findings: Sequence[ModeChange]) -> Iterator[str]:
     """One line each, by what there is to do."""
     counts = [_services_count(finding) for finding in findings]
     size = max(map(len, counts))
@@ -111,7 +110,7 @@ def _overview(findings: Sequence[ModeChange], width: int) -> Iterator[str]:
         if finding.effort != before:
             before = finding.effort
             yield f"{EFFORTS[finding.effort]}:"
-        room = min(width, EDGE) - 6 - (size + 2 if size else 0)
+        room = min(report_width(), EDGE) - 6 - (size + 2 if size else 0)
         title = textwrap.shorten(finding.title, room, placeholder="...")
         yield f"{number:>3}  {title:<{room}}  {count}".rstrip()
 
@@ -121,46 +120,40 @@ def _services_count(finding: ModeChange) -> str:
     return counted(count, "Service") if count else ""
 
 
-def _finding(number: int, finding: ModeChange, report: MigrateReport, width: int) -> Iterator[str]:
+def _finding(number: int, finding: ModeChange, report: MigrateReport) -> Iterator[str]:
     head = f"{number}. {finding.title}"
-    gap = min(width, EDGE) - len(head) - len(finding.reason)
+    gap = min(report_width(), EDGE) - len(head) - len(finding.reason)
     where = click.style(finding.reason, dim=True)
     yield f"{click.style(head, bold=True)}{' ' * gap}{where}" if gap > 1 else click.style(head, bold=True)
-    yield from _labelled("today", finding.today, width)
-    yield from _labelled("then", finding.then, width)
     concerns = [*_listed(finding.services, MAX_SERVICES, "Service"), *_listed(finding.addresses, MAX_ADDRESSES, "")]
-    for index, text in enumerate(concerns):
-        yield from _labelled("for" if index == 0 else "", text, width)
     limits = [] if finding.families == report.families else [f"{' and '.join(finding.families)} only"]
     if finding.nodes != report.nodes:
         limits += _listed(finding.nodes, MAX_SERVICES, "node")
-    if limits:
-        yield from _labelled("where", "; ".join(limits), width)
+    yield from _labelled(
+        ("today", finding.today), ("then", finding.then), ("for", concerns), ("where", "; ".join(limits))
+    )
     if finding.witness is not None:
-        yield from _witness(finding.witness, width)
-    for index, text in enumerate(finding.advice):
-        yield from _labelled("do" if index == 0 else "", text, width)
-    if finding.config:
-        yield from _labelled("config", finding.config, width)
+        yield from _witness(finding.witness)
+    yield from _labelled(("do", finding.advice), ("config", finding.config))
 
 
-def _witness(witness: WitnessRecord, width: int) -> Iterator[str]:
-    yield from _labelled("packet", witness.text + (f", {witness.setting}" if witness.setting else ""), width)
+def _witness(witness: WitnessRecord) -> Iterator[str]:
+    yield from _labelled(("packet", witness.text + (f", {witness.setting}" if witness.setting else "")))
     for label, ends in (("today", witness.today), ("then", witness.then)):
         for index, text in enumerate(_fates(ends)):
             first = f"{MARGIN}{'':{LABEL}}{label if index == 0 else '':7}"
-            yield from wrapped(text, first, " " * len(first), width)
+            yield from wrapped(text, first, " " * len(first))
     if witness.kernel is not None:
-        yield from _kernel(witness.kernel, width)
+        yield from _kernel(witness.kernel)
 
 
-def _kernel(answer: KernelAnswer, width: int) -> Iterator[str]:
+def _kernel(answer: KernelAnswer) -> Iterator[str]:
     first = f"{MARGIN}{'':{LABEL}}kernel "
     texts = [answer.verdict if not answer.reason else f"{answer.verdict}: {answer.reason}"]
     if answer.verdict == "refuted":
         texts += [f"today {' or '.join(answer.today)}", f"then {' or '.join(answer.then)}"]
     colour = {"confirmed": "green", "refuted": "red"}.get(answer.verdict, "yellow")
-    for line in wrapped("; ".join(texts), first, " " * len(first), width):
+    for line in wrapped("; ".join(texts), first, " " * len(first)):
         yield click.style(line, fg=colour)
 
 
@@ -180,5 +173,5 @@ def _listed(names: Sequence[str], most: int, what: str) -> list[str]:
     return [shown if left <= 0 else f"{shown} and {counted(left, f'more {what}') if what else f'{left:,} more'}"]
 
 
-def _labelled(label: str, text: str, width: int) -> Iterator[str]:
-    yield from labelled(f"{MARGIN}{label:<{LABEL}}", label, text, width)
+def _labelled(*rows: tuple[str, str | Sequence[str]]) -> Iterator[str]:
+    return labelled(rows, MARGIN, LABEL)

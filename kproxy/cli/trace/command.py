@@ -14,14 +14,13 @@ import click
 from click.core import ParameterSource
 
 from kproxy.api import Manifests
-from kproxy.cli.documents import answer, text_of
 from kproxy.cli.evidence import expected_exit, split_assumed, tell_unseen, unseen_lines
 from kproxy.cli.live_snapshot import settled
 from kproxy.cli.objects import ReadObjects, RenderChoices
 from kproxy.cli.options import exclude, rendering_options, tell_unused_options
-from kproxy.cli.output import report_note, write_files, write_output, write_report
+from kproxy.cli.output import answer, report_note, text_of, write_files, write_output, write_report
 from kproxy.cli.sources import EVERYTHING, NAMES_NAMESPACE, Sources, sources
-from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
+from kproxy.cli.trace.packets import Asked, read_capture, read_packets, refusal_line, refusal_record
 from kproxy.cli.trace.sources import FileSource, HostSource, ManifestSource, Source
 from kproxy.cluster.evidence.unseen import CONNECTION_MARK, Assumed, Unseen
 from kproxy.cluster.hosts import read_host
@@ -401,8 +400,6 @@ def _asked(
     if packets is not None:
         return read_packets(packets, resolve)
     if pcap is not None:
-        from kproxy.cli.trace.pcap import read_capture
-
         return read_capture(pcap, given)
     return [Asked(read_question(resolve(given)))]
 

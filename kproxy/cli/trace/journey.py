@@ -8,9 +8,8 @@ from pathlib import Path
 
 import click
 
-from kproxy.cli.documents import answer, text_of
 from kproxy.cli.live_snapshot import settled
-from kproxy.cli.output import write_files, write_output, write_report
+from kproxy.cli.output import answer, text_of, write_files, write_output, write_report
 from kproxy.cli.sources import Sources
 from kproxy.cli.trace.text import percent
 from kproxy.cluster.evidence.unseen import headlines, suspected

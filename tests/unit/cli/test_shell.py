@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from kproxy import KUBE_PROXY_VERSION, __version__
-from kproxy.cli.completion import SHELLS
-from kproxy.cli.lab.status import command as status
+from kproxy.cli.help import SHELLS
+from kproxy.cli.lab.which import status
 from kproxy.cli.loading import COMPLETE
 from kproxy.cli.main import COMMANDS, group
 from kproxy.cli.output import choose_colour, colour_stdout

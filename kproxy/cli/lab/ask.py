@@ -1,28 +1,147 @@
-"""`kproxy lab trace`."""
+"""`kproxy lab probe` and `kproxy lab trace`: what happens, and what the model says of it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kproxy.cli.lab.common import name_option, open_lab
-from kproxy.cli.options import SecondsRange
-from kproxy.cli.output import OutputError, output_option, table_lines, terminal_width, write_result
+from kproxy.cli.lab.common import name_option, open_model, short
+from kproxy.cli.options import SecondsRange, both_families
+from kproxy.cli.output import output_option, table_lines, terminal_width, working, write_bytes, write_result
 from kproxy.cluster.journey.path import ANSWERED, Hop, Journey
 from kproxy.dataplane.concrete.graph import Step
-from kproxy.lab.cluster import read_cluster
+from kproxy.lab.inspect.probe import Cell, Possible, ProbeResult, cells_of, run_probe
 from kproxy.lab.inspect.targets import client_host, find_target
-from kproxy.lab.model.hosts import LabModel
+from kproxy.lab.spec import family_of
+from kproxy.services import IPFamily
 from kproxy.words import with_arrows
 
 if TYPE_CHECKING:
     from kproxy.lab.capture.dissect import ObservedPacket
     from kproxy.lab.capture.expect import Expected
     from kproxy.lab.inspect.follow import Followed
+
+
+@click.command("probe")
+@name_option
+@click.option("--service", "services", metavar="[NS/]NAME", multiple=True, help="Only these Services; repeatable.")
+@click.option(
+    "--from", "sources", metavar="HOST", multiple=True,
+    help="Ask from these (client, a node, a pod) instead of one client of each kind; repeatable.",
+)  # fmt: skip
+@both_families
+@click.option("--count", type=click.IntRange(1, 1000), default=6, show_default=True, help="Questions for each cell.")
+@click.option(
+    "--timeout", type=SecondsRange(0.05, 60), default=1.5, show_default=True, metavar="SECONDS",
+    help="After which a question counts as lost.",
+)  # fmt: skip
+@output_option
+def probe(
+    name: str,
+    services: Sequence[str],
+    sources: Sequence[str],
+    families: tuple[IPFamily, ...],
+    count: int,
+    timeout: float,
+    output_format: str,
+) -> None:
+    """Ask every Service from every kind of client, and compare what happens with what the model says.
+
+    The model reads each node's rules, routes and interfaces from the kernel and follows the packet over all hosts. A
+    cell shows which pods answered and which source address they saw; what the model says stands beside it. Exit code 1
+    if they differ.
+
+    \b
+    Examples:
+      kproxy lab probe
+      kproxy lab probe --service web --from client --from node-2
+      kproxy lab probe -o json | jq '.cells[] | select(.agrees | not)'
+    """
+    model = open_model(name)
+    cluster = model.cluster
+    cluster.require_api_server("the Services")
+    chosen = [cluster.service(text) for text in services] or cluster.echoing
+    hosts = [client_host(cluster, text) for text in sources]
+    wanted = {family.version for family in families or IPFamily}
+    cells = [each for each in cells_of(cluster, chosen, hosts) if family_of(each[1].address) in wanted]
+    with working("probing"):
+        result = ProbeResult(tuple(run_probe(model, cells, count=count, timeout=timeout)))
+    write_result("LabProbe", result, output_format, matrix(result))
+    if result.differing:
+        sys.exit(1)
+
+
+def matrix(result: ProbeResult) -> Iterator[str]:
+    """The cells as a table for each Service, and how many agree."""
+    by_service: dict[str, list[Cell]] = {}
+    for cell in result.cells:
+        by_service.setdefault(cell.target.service, []).append(cell)
+    for service, cells in by_service.items():
+        yield service
+        rows = [("CLIENT", "ADDRESS", "SEEN", "MODEL", "")]
+        rows += [
+            (_client(cell), cell.target.label, seen_words(cell), model_words(cell.possible), _mark(cell))
+            for cell in cells
+        ]
+        yield from table_lines(rows, "  ", terminal_width())
+    differing, opened = len(result.differing), sum(cell.open for cell in result.cells)
+    tail = f", {opened} of them left open by the model" if opened else ""
+    yield f"{len(result.cells)} cells: {len(result.cells) - differing} agree with the model{tail}, {differing} differ"
+
+
+def _client(cell: Cell) -> str:
+    host = short(cell.client.host)
+    return f"{cell.client.kind}: {host}" if cell.client.kind != "asked for" else host
+
+
+def _mark(cell: Cell) -> str:
+    return "DIFFERS" if not cell.agrees else "open" if cell.open else "="
+
+
+def seen_words(cell: Cell) -> str:
+    """What was seen, in a few words."""
+    answered = [item for item in cell.seen if item.end == ANSWERED]
+    total = sum(item.count for item in cell.seen)
+    others = [
+        item.end if item.count == total else f"{item.end} {item.count} of {total}"
+        for item in cell.seen
+        if item.end != ANSWERED
+    ]
+    named = _grouped([(item.pod, item.source) for item in answered if item.pod])
+    return ", ".join([*named, *(["answered"] if any(not item.pod for item in answered) else []), *others])
+
+
+def model_words(possible: Sequence[Possible]) -> str:
+    """What may happen, in a few words."""
+    answered = [(item.pod or item.at, item.source) for item in possible if item.end == ANSWERED]
+    chances: dict[tuple[str, str], Fraction] = {}
+    for item in possible:
+        if item.end != ANSWERED:
+            key = (item.end, item.reason)
+            chances[key] = chances.get(key, Fraction(0)) + Fraction(item.chance)
+    others = [_other(*key, chance) for key, chance in chances.items()]
+    return ", ".join([*_grouped(answered), *others])
+
+
+def _other(end: str, reason: str, chance: Fraction) -> str:
+    share = f" {float(chance):.0%}" if chance != 1 else ""
+    return f"{end}{share}{f' ({reason})' if reason else ''}"
+
+
+def _grouped(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Pods by the source that they see: `3 pods see 10.244.1.1`."""
+    by_source: dict[str, list[str]] = {}
+    for pod, source in pairs:
+        by_source.setdefault(source, []).append(pod.removeprefix("default/"))
+    found = []
+    for source, pods in by_source.items():
+        who = pods[0] if len(pods) == 1 else f"{len(pods)} pods"
+        found.append(f"{who} sees {source}" if len(pods) == 1 else f"{who} see {source}")
+    return found
 
 
 @click.command("trace")
@@ -39,7 +158,7 @@ if TYPE_CHECKING:
 @click.option("-w", "--write", "pcap", metavar="FILE", help="Write what was captured, as pcapng.")
 @click.option("--timeout", type=SecondsRange(0.05, 60), default=1.5, show_default=True, metavar="SECONDS")
 @output_option
-def command(
+def trace(
     name: str,
     source: str,
     destination: str,
@@ -63,23 +182,14 @@ def command(
     from kproxy.lab.capture.frames import pcapng
     from kproxy.lab.inspect.follow import follow
 
-    lab, record = open_lab(name)
-    cluster = read_cluster(lab, record)
-    model = LabModel(record.spec, cluster)
-    found = follow(model, client_host(cluster, source), find_target(cluster, destination, family), timeout=timeout)
+    model = open_model(name)
+    sender, receiver = client_host(model.cluster, source), find_target(model.cluster, destination, family)
+    found = follow(model, sender, receiver, timeout=timeout)
     if pcap is not None:
         write_bytes(pcap, pcapng(found.frames))
     write_result("LabTrace", as_json(found), output_format, describe(found, rules))
     if not found.agrees:
         sys.exit(1)
-
-
-def write_bytes(path: str, data: bytes) -> None:
-    """Writes a binary file. Raises OutputError."""
-    try:
-        Path(path).write_bytes(data)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def describe(found: Followed, rules: bool) -> Iterator[str]:
@@ -103,7 +213,7 @@ def describe(found: Followed, rules: bool) -> Iterator[str]:
             direction = item.direction
             rows.append(("-- and back --", "", "", ""))
         model, captured = (with_arrows(each.words) if each else "" for each in (wanted, seen))
-        rows.append((place_words(item), model, captured, _mark(wanted, seen)))
+        rows.append((place_words(item), model, captured, _seen(wanted, seen)))
     yield from table_lines(rows, width=terminal_width())
     if rules:
         yield ""
@@ -114,11 +224,6 @@ def describe(found: Followed, rules: bool) -> Iterator[str]:
         yield "the model leaves open what happens"
     count = len(found.compared.pairs)
     yield f"{count - found.compared.differences} of {count} hops agree" + ("" if found.agrees else ": THEY DIFFER")
-
-
-def short(host: str) -> str:
-    """A host's name without `pod/` and the namespace `default`."""
-    return host.removeprefix("pod/").removeprefix("default/")
 
 
 def journey_words(journey: Journey) -> str:
@@ -141,7 +246,7 @@ def place_words(item: Expected | ObservedPacket) -> str:
     return f"{short(item.host)} {'out' if item.outgoing else 'in'} {item.device}"
 
 
-def _mark(wanted: Expected | None, seen: ObservedPacket | None) -> str:
+def _seen(wanted: Expected | None, seen: ObservedPacket | None) -> str:
     if wanted is None:
         return "NOT EXPECTED"
     return "NOT SEEN" if seen is None else "="
