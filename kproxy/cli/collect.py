@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from kproxy.cli.live_snapshot import report_unread
-from kproxy.cli.output import labelled, output_option, report_note, write_output, write_private, write_result
+from kproxy.cli.output import labelled, output_option, report_note, write_files, write_output, write_result
 from kproxy.cli.sources import Sources, sources
 from kproxy.cluster.snapshot.contents import Contents, HostContents, contents_of
 from kproxy.cluster.snapshot.files import Files, open_files
@@ -103,7 +103,8 @@ def _write(files: Files, target: str, redact: bool, map_path: str | None) -> Non
         files = found.files
     write_snapshot(files, target, int(time.time()))
     if redact and map_path is not None:
-        write_private(Path(map_path), json.dumps(found.replaced, indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps(found.replaced, indent=1, ensure_ascii=False)
+        write_files({Path(map_path): f"{text}\n"}, mode=0o600)  # what the names are is for its owner
     click.echo(target)
 
 

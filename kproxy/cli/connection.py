@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+
+from kproxy.cli.loading import gives
 
 if TYPE_CHECKING:
     from kproxy.client import RestClient
@@ -108,21 +109,6 @@ def take_connection(values: dict[str, Any]) -> Connection:
     return Connection(values.pop("kubeconfig"), values.pop("context"), given)
 
 
-def with_options(function: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
-    """Adds options to a command, the first of them as the first of --help."""
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
 def connection_options(*, hidden: bool = False) -> Callable[[Command], Command]:
     """Adds --kubeconfig, --context and kubectl's flags, and gives them to the command as `connection`."""
-
-    def add(function: Command) -> Command:
-        @wraps(function)
-        def with_connection(**values: Any) -> object:
-            return function(connection=take_connection(values), **values)
-
-        return with_options(with_connection, connection_flags(hidden=hidden))  # type: ignore[return-value]
-
-    return add
+    return gives("connection", take_connection, *connection_flags(hidden=hidden))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, count
+from itertools import chain, repeat
 from typing import Final
 
 import click
@@ -128,7 +128,7 @@ def _without(report: DriftReport, missing: Lacking) -> DriftReport:
 def _settled(report: DriftReport, arguments: NodeArguments, namespace: Namespace) -> DriftReport:
     """The differences from a live cluster that are still there when it and the node are read again, twice: whoever
     keeps the rules lags behind a change by a moment."""
-    later = (find_drift(arguments.read_request(compared=True)[0], namespace) for _ in count())
+    later = (find_drift(arguments.read_request(compared=True)[0], namespace) for _ in repeat(None))
     reports = chain((report,), later)
     last, stays, moving = settled(lambda: next(reports), lambda each: map(_without_number, each.findings))
     left = tuple(each for each in report.findings if _without_number(each) in stays)

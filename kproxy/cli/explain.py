@@ -26,7 +26,6 @@ from kproxy.cli.output import (
 from kproxy.cli.sources import EVERYTHING, NAMES_NAMESPACE, OBJECTS, Sources, sources
 from kproxy.cluster.evidence.unseen import ENDPOINTS, Assumed, Unseen, headlines, suspected
 from kproxy.cluster.rendered import render_node
-from kproxy.cluster.rules import HostRules
 from kproxy.cluster.services_in_rules import RecordedServices
 from kproxy.cluster.sources import Kind
 from kproxy.errors import InputError
@@ -88,7 +87,13 @@ def command(
             )
         _write_page(html, sources, how, service, family)
         return
-    recorded = None if sources.kinds <= {*OBJECTS} else _recorded_services(sources.host_rules(assumed), family)
+    recorded = None
+    if not sources.kinds <= {*OBJECTS}:
+        rules = sources.host_rules(assumed)
+        if family is not None and not rules.tells(family):
+            asked = f"-{family.version} asks for this one"
+            raise InputError(f"{rules.label}: these are rules of the other family, and {asked}")
+        recorded = RecordedServices(rules)
     hiding = None if recorded is None or service is not None else recorded.hiding(family)
     found: list[tuple[Explanation, tuple[Unseen, ...]]] = []
     if sources.has_objects:
@@ -117,13 +122,6 @@ def command(
         write_answer("Explanation", values[0], output_format)
     else:
         write_answer("Explanations", {"items": values}, output_format, hiding)
-
-
-def _recorded_services(rules: HostRules, asked: IPFamily | None) -> RecordedServices:
-    """What rules say of Services. Raises InputError: they cannot be read, or are all of another family."""
-    if asked is not None and not rules.tells(asked):
-        raise InputError(f"{rules.label}: these are rules of the other family, and -{asked.version} asks for this one")
-    return RecordedServices(rules)
 
 
 def _recorded(
@@ -221,12 +219,12 @@ def _write_page(html: str, sources: Sources, how: RenderChoices, service: str, f
         model = Model(known, 1)
         if model.rendering.mode_of(model.node(sources.node or "")) == MODE_IPVS:
             raise InputError("--html: the picture does not know ipvs mode; the text does")
-        page = explain_page(model, key, sources.node or "", None if family is None else family.value, _text)
+        of_family = None if family is None else family.value
+        page = explain_page(
+            model, key, sources.node or "", of_family,
+            lambda each: "".join(f"{click.unstyle(line)}\n" for line in _lines(each)),
+        )  # fmt: skip
     write_files({Path(html): page})
-
-
-def _text(explanation: Explanation) -> str:
-    return "".join(f"{click.unstyle(line)}\n" for line in _lines(explanation))
 
 
 def _lines(explanation: Explanation, unseen: Sequence[Unseen] = ()) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""Commands as they are imported: when they are used, with the extra of the package that they need."""
+"""Commands as they are imported: when they are used, with the extra of the package that they need; and as they are
+declared: options that belong together are one argument."""
 
 from __future__ import annotations
 
@@ -43,6 +44,22 @@ def load_command(path: str, program: str, extra: str = "", attribute: str = "com
             each.make_context = _asking(each.make_context, extra, program)  # type: ignore[method-assign]
         add_common_options(each)
     return command
+
+
+def gives(name: str, take: Callable[[dict[str, Any]], object], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Adds options to a command, the first of them as the first of --help, and gives it as the argument `name` what
+    they say: `take` takes their values out of those of all options, and makes one of them."""
+
+    def add(function: Callable[..., object]) -> Any:
+        @functools.wraps(function)
+        def command(**values: Any) -> object:
+            return function(**{name: take(values)}, **values)
+
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 def add_common_options(command: click.Command) -> None:

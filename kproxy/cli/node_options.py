@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from functools import wraps
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.live_snapshot import named_lab
+from kproxy.cli.loading import gives
 from kproxy.cli.objects import ReadObjects, RenderChoices
 from kproxy.cli.options import SecondsRange, both_families, given_features, rendering_options, tell_unused_options
 from kproxy.cli.output import ProgressLine, output_option, report_note
@@ -53,7 +53,8 @@ def variant_options(function: Function) -> Function:
         "--variant", type=click.Choice(list(VARIANTS)), default="auto", show_default=True,
         help="Which iptables to use; auto takes the one that holds Kubernetes' rules already, else nft.",
     )  # fmt: skip
-    return which(both_families(lock_wait_option(function)))
+    found: Function = which(both_families(lock_wait_option(function)))
+    return found
 
 
 class NodeArguments(msgspec.Struct, frozen=True):
@@ -108,19 +109,13 @@ class NodeArguments(msgspec.Struct, frozen=True):
         return request, read
 
 
-def node_arguments(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that `apply` and `drift` share, and gives them to the command as NodeArguments."""
-
-    @wraps(function)
-    def with_arguments(**values: Any) -> None:
-        arguments = NodeArguments(**{name: values.pop(name) for name in NodeArguments.__struct_fields__})
-        function(arguments, **values)
-
-    # No -n: rules of a part of the Services must not replace those of all.
-    of_cluster = sources((*OBJECTS, Kind.NETNS))
-    for add in (yes_option, output_option, variant_options, rendering_options(ipvs=True), of_cluster):
-        with_arguments = add(with_arguments)
-    return with_arguments
+node_arguments = gives(
+    "arguments",
+    lambda given: NodeArguments(**{name: given.pop(name) for name in NodeArguments.__struct_fields__}),
+    sources((*OBJECTS, Kind.NETNS)),  # no -n: rules of a part of the Services must not replace those of all
+    rendering_options(ipvs=True), variant_options, output_option, yes_option,
+)  # fmt: skip
+"""Adds the options that `apply` and `drift` share, and gives them to the command as `arguments`, `NodeArguments`."""
 
 
 def open_namespace(netns: str | None) -> Namespace:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
-from functools import wraps
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
+from kproxy.cli.loading import gives
 from kproxy.cli.objects import RenderChoices
 from kproxy.cli.output import report_note
 from kproxy.errors import InputError
@@ -58,48 +58,38 @@ def mode_option(*, ipvs: bool = False, hidden: bool = False) -> Callable[[Functi
     return click.option("--mode", type=modes, help=help_, hidden=hidden)
 
 
-def one_family(function: Function) -> Function:
-    """Adds -4 and -6 to a command that takes one family, which it gets as `family`: None if neither is given."""
-
-    @wraps(function)
-    def with_family(*, families: Sequence[IPFamily], **values: Any) -> object:
-        if len(families) > 1:
-            raise click.UsageError("-4 and -6 exclude each other: one text holds one family's rules")
-        return function(family=next(iter(families), None), **values)
-
-    return _families(with_family, "rules", "the family of the node's first IP")  # type: ignore[no-any-return]
+def _take_families(values: dict[str, Any]) -> tuple[IPFamily, ...]:
+    asked = ((IPFamily.IPV4, values.pop("ipv4")), (IPFamily.IPV6, values.pop("ipv6")))
+    return tuple(family for family, given in asked if given)
 
 
-def both_families(function: Function) -> Function:
-    """Adds -4 and -6 to a command that takes both families without them; it gets `families`, none for both."""
-    return _families(function, "only", "both families")  # type: ignore[no-any-return]
+def _take_family(values: dict[str, Any]) -> IPFamily | None:
+    families = _take_families(values)
+    exclude((len(families) > 1, "-4 and -6 exclude each other: one text holds one family's rules"))
+    return next(iter(families), None)
 
 
-def _families(function: Callable[..., object], which: str, otherwise: str) -> Any:
-    @wraps(function)
-    def with_families(*, ipv4: bool, ipv6: bool, **values: Any) -> object:
-        asked = ((IPFamily.IPV4, ipv4), (IPFamily.IPV6, ipv6))
-        return function(families=tuple(family for family, given in asked if given), **values)
+def _family_flags(which: str, otherwise: str) -> list[Callable[[Function], Function]]:
+    return [
+        click.option("-4", "ipv4", is_flag=True, help=f"IPv4 {which}. Default: {otherwise}."),
+        click.option("-6", "ipv6", is_flag=True, help=f"IPv6 {which}."),
+    ]
 
-    six = click.option("-6", "ipv6", is_flag=True, help=f"IPv6 {which}.")
-    four = click.option("-4", "ipv4", is_flag=True, help=f"IPv4 {which}. Default: {otherwise}.")
-    return four(six(with_families))
+
+one_family = gives("family", _take_family, *_family_flags("rules", "the family of the node's first IP"))
+"""Adds -4 and -6 to a command that takes one family, which it gets as `family`: None if neither is given."""
+both_families = gives("families", _take_families, *_family_flags("only", "both families"))
+"""Adds -4 and -6 to a command that takes both families without them; it gets `families`, none for both."""
 
 
 def rendering_options(*, mode: bool = True, ipvs: bool = False, hidden: bool = False) -> Callable[[Function], Function]:
     """Adds --config, --mode and --feature, and gives them to the command as `how`, a RenderChoices. `hidden`: --help
     has --config alone. `ipvs`: see `mode_option`."""
-
-    def add(function: Function) -> Function:
-        @wraps(function)
-        def with_rendering(**values: Any) -> object:
-            how = RenderChoices(values.pop("config_path"), values.pop("mode", None), values.pop("features"))
-            return function(how=how, **values)
-
-        found = feature_option(hidden=hidden)(with_rendering)
-        return config_option(mode_option(ipvs=ipvs, hidden=hidden)(found) if mode else found)  # type: ignore[return-value]
-
-    return add
+    of_mode = [mode_option(ipvs=ipvs, hidden=hidden)] if mode else []
+    return gives(
+        "how", lambda given: RenderChoices(given.pop("config_path"), given.pop("mode", None), given.pop("features")),
+        config_option, *of_mode, feature_option(hidden=hidden),
+    )  # fmt: skip
 
 
 def feature_option(*, hidden: bool = False) -> Callable[[Function], Function]:

@@ -231,10 +231,11 @@ def write_output(text: str, path: str | None) -> None:
         write_files({Path(path): text})
 
 
-def write_files(texts: Mapping[Path, str]) -> None:
+def write_files(texts: Mapping[Path, str], *, mode: int | None = None) -> None:
     """Writes files so that readers see the old or the new content of each, and nothing at all changes if one fails.
 
-    A symbolic link keeps pointing where it does; a device or pipe is written to as it is.
+    A symbolic link keeps pointing where it does; a device or pipe is written to as it is. `mode`: permissions other
+    than those that a file written in place would have.
 
     Raises:
         OutputError: a file cannot be written.
@@ -251,7 +252,7 @@ def write_files(texts: Mapping[Path, str]) -> None:
             staged[final] = name
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
-            os.chmod(name, _mode_for(final))
+            os.chmod(name, _mode_for(final) if mode is None else mode)
             if path.is_dir():
                 raise IsADirectoryError(21, os.strerror(21), str(path))
         for path, name in list(staged.items()):
@@ -269,20 +270,6 @@ def write_bytes(path: str, data: bytes) -> None:
     """Writes a binary file. Raises OutputError."""
     try:
         Path(path).write_bytes(data)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner may read.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    try:
-        path.unlink(missing_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 

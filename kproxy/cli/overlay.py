@@ -9,7 +9,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -18,8 +17,7 @@ import msgspec
 
 from kproxy.agent.overlay import OverlayAgent, OverlaySettings, Round, remove
 from kproxy.api.addresses import canonical_cidr
-from kproxy.cli.connection import with_options
-from kproxy.cli.loading import SuggestingGroup
+from kproxy.cli.loading import SuggestingGroup, gives
 from kproxy.cli.options import SecondsRange
 from kproxy.cli.output import output_option, report_note, write_output, write_result
 from kproxy.client import RestClient, load_client_config
@@ -117,24 +115,17 @@ _RULES: Final = (
 """The options of what concerns rules."""
 
 
-def _of_node(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
-    """Adds these options to a command, and gives it what they say as `node`, a `_Node`."""
-
-    def add(function: Function) -> Function:
-        @wraps(function)
-        def with_node(
-            *, node: str, netns: str | None, kubeconfig: str | None, context: str | None, backend: str,
-            mtu: int | None, underlay_mtu: int | None, ip_masq: bool = False, iptables_forward_rules: bool = True,
-            cluster_cidr: tuple[Network, ...] | None = None, variant: str = "auto", **more: Any,
-        ) -> object:  # fmt: skip
-            rules = RuleSettings(ip_masq, iptables_forward_rules, cluster_cidr or ())
-            chosen = None if variant == "auto" else Variant(variant)
-            settings = OverlaySettings(node, Backend(backend), underlay_mtu, mtu, rules=rules, variant=chosen)
-            return function(node=_Node(netns, kubeconfig, context, settings), **more)
-
-        return with_options(with_node, options)  # type: ignore[return-value]
-
-    return add
+def _take_node(values: dict[str, Any]) -> _Node:
+    """What these options say."""
+    rules = RuleSettings(
+        values.pop("ip_masq", False), values.pop("iptables_forward_rules", True), values.pop("cluster_cidr", None) or ()
+    )
+    variant = values.pop("variant", "auto")
+    settings = OverlaySettings(
+        values.pop("node"), Backend(values.pop("backend")), values.pop("underlay_mtu"), values.pop("mtu"),
+        rules=rules, variant=None if variant == "auto" else Variant(variant),
+    )  # fmt: skip
+    return _Node(values.pop("netns"), values.pop("kubeconfig"), values.pop("context"), settings)
 
 
 @click.group("overlay", cls=SuggestingGroup)
@@ -154,7 +145,7 @@ def command() -> None:
 
 
 @command.command("run")
-@_of_node(*_LINKS, *_RULES)
+@gives("node", _take_node, *_LINKS, *_RULES)
 @click.option("--once", is_flag=True, help="Bring the node to the plan and end.")
 @click.option(
     "--resync", metavar="SECONDS", type=SecondsRange(min=0.1), default=30.0, show_default=True,
@@ -209,7 +200,7 @@ def run(node: _Node, once: bool, resync: float, cni_socket: str | None, ready_fi
 
 
 @command.command("install-cni", short_help="Install the CNI plugin and its configuration.")
-@_of_node(*_LINKS)
+@gives("node", _take_node, *_LINKS)
 @click.option(
     "--bin-dir", metavar="DIR", type=click.Path(path_type=Path), default=Path("/opt/cni/bin"), show_default=True,
     help="Where the container runtime looks for CNI plugins.",
@@ -249,7 +240,7 @@ def install_cni(node: _Node, bin_dir: Path, conf_dir: Path, cni_socket: str, tim
 
 
 @command.command("check", short_help="Compare the kernel with the Node objects.")
-@_of_node(*_LINKS, *_RULES)
+@gives("node", _take_node, *_LINKS, *_RULES)
 @output_option
 def check(node: _Node, output_format: str) -> None:
     """Tell how the kernel differs from what the Node objects say; changes nothing.

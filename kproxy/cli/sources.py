@@ -10,14 +10,14 @@ import io
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from kproxy.api.octets import read_octets
-from kproxy.cli.connection import Connection, connection_flags, has_usual, is_plugin, take_connection, with_options
+from kproxy.cli.connection import Connection, connection_flags, has_usual, is_plugin, take_connection
 from kproxy.cli.live_snapshot import Reading, gather, named_lab, reading_options
+from kproxy.cli.loading import gives
 from kproxy.cli.objects import AS_THEY_SAY, ReadObjects, Reads, RenderChoices, read_files, read_live
 from kproxy.cli.output import report_note, working
 from kproxy.cluster.allocate import Network, read_networks
@@ -62,6 +62,8 @@ _WORDS: Final[Mapping[Kind, str]] = {
     Kind.LAB: "lab:NAME",
     Kind.CLUSTER: "cluster:CONTEXT",
 }
+_OTHERS: Final = ("nodes", "namespace", "allocate", "endpoints", "without")
+"""The options that are attributes of `Sources` by the same names."""
 _ALIASES: Final[Mapping[str, tuple[str, Kind]]] = {
     "filenames": ("-f", Kind.MANIFESTS),
     "rules": ("--rules", Kind.RULES),
@@ -392,7 +394,7 @@ def _take(values: dict[str, Any], takes: Collection[Kind]) -> list[SourceName]:
     return found
 
 
-def read_allocate(text: str | None) -> tuple[Network, ...]:
+def _allocated(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Network, ...]:
     """The networks of --allocate."""
     try:
         return () if text is None else read_networks(text)
@@ -400,12 +402,16 @@ def read_allocate(text: str | None) -> tuple[Network, ...]:
         raise click.BadParameter(str(error), param_hint="--allocate") from error
 
 
-def object_options() -> list[Callable[[Command], Command]]:
-    """--allocate and --assume-endpoints, which fill up manifests."""
-    return [
-        click.option("--allocate", metavar="CIDR", help=ALLOCATE_HELP, hidden=True),
-        click.option("--assume-endpoints", "endpoints", type=click.IntRange(1, 1000), help=ENDPOINTS_HELP, hidden=True),
-    ]
+def allocate_option(command: Command) -> Command:
+    """--allocate, which fills up manifests; the command gets `allocate`, networks."""
+    return click.option("--allocate", metavar="CIDR", help=ALLOCATE_HELP, callback=_allocated, hidden=True)(command)
+
+
+endpoints_option = click.option(
+    "--assume-endpoints", "endpoints", type=click.IntRange(1, 1000), help=ENDPOINTS_HELP, hidden=True,
+    callback=lambda _context, _option, count: count or 0,
+)  # fmt: skip
+"""--assume-endpoints, which fills up manifests; the command gets `endpoints`, 0 for none."""
 
 
 def _options(takes: Collection[Kind], namespace: str | None, *, via: bool, without: str | None) -> list[Any]:
@@ -422,7 +428,7 @@ def _options(takes: Collection[Kind], namespace: str | None, *, via: bool, witho
         if kind in takes and name != "filenames":
             found.append(click.option(spelled, name, multiple=kind is Kind.RULES, hidden=True))
     found.append(click.option("--node", "nodes", multiple=True, hidden=True))
-    found += object_options() if Kind.MANIFESTS in takes else []
+    found += [allocate_option, endpoints_option] if Kind.MANIFESTS in takes else []
     return found + (connection_flags() if Kind.CLUSTER in takes else [])
 
 
@@ -445,26 +451,18 @@ def sources(
         via: whether nodes of a live cluster may be read.
     """
 
-    def add(function: Command) -> Command:
-        @wraps(function)
-        def with_sources(**values: Any) -> object:
-            found = _take(values, takes)
-            connection = take_connection(values) if Kind.CLUSTER in takes else Connection()
-            nodes = tuple(values.pop("nodes"))
-            reading = Reading.taken_from(values)
-            named = not {each.kind for each in found}.isdisjoint((Kind.LAB, Kind.CLUSTER, *_FILES))
-            of_environment = not found and (is_plugin() or (usual and has_usual()))
-            if Kind.CLUSTER in takes and not named and (connection.given or reading.given or of_environment):
-                found.append(SourceName("", Kind.CLUSTER, (connection.context or "",)))
-            given = Sources(
-                tuple(found), takes, connection, nodes, values.pop("namespace", None), reading,
-                read_allocate(values.pop("allocate", None)), values.pop("endpoints", None) or 0,
-                tuple(values.pop("without", ())),
-            )  # fmt: skip
-            given.check(needs)
-            return function(sources=given, **values)
+    def take(values: dict[str, Any]) -> Sources:
+        found = _take(values, takes)
+        connection = take_connection(values) if Kind.CLUSTER in takes else Connection()
+        reading = Reading.taken_from(values)
+        named = not {each.kind for each in found}.isdisjoint((Kind.LAB, Kind.CLUSTER, *_FILES))
+        of_environment = not found and (is_plugin() or (usual and has_usual()))
+        if Kind.CLUSTER in takes and not named and (connection.given or reading.given or of_environment):
+            found.append(SourceName("", Kind.CLUSTER, (connection.context or "",)))
+        others = {name: values.pop(name) for name in _OTHERS if name in values}
+        given = Sources(tuple(found), takes, connection, reading=reading, **others)
+        given.check(needs)
+        return given
 
-        command = with_options(with_sources, _options(takes, namespace, via=via, without=without))
-        return click.argument("sources", metavar="[SOURCE]...", nargs=-1)(command)  # type: ignore[return-value]
-
-    return add
+    argument = click.argument("sources", metavar="[SOURCE]...", nargs=-1)
+    return gives("sources", take, argument, *_options(takes, namespace, via=via, without=without))

@@ -7,20 +7,20 @@ import os
 import resource
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
-from kproxy.cli.connection import Connection, connection_options, with_options
+from kproxy.cli.connection import Connection, connection_options
 from kproxy.cli.diff.sources import Choices, SideInput
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.objects import Reads, RenderChoices
 from kproxy.cli.options import SecondsRange, both_families, exclude, feature_option, mode_option, tell_unused_features
 from kproxy.cli.output import report_note, working, write_files, write_report, write_result
-from kproxy.cli.sources import Sources, object_options, read_allocate
+from kproxy.cli.sources import Sources, allocate_option, endpoints_option
+from kproxy.cluster.allocate import Network
 from kproxy.cluster.evidence.unseen import Assumed, Unseen, headlines, lacking_both, suspected
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.sources import Kind, read_name
@@ -65,7 +65,8 @@ _OF_SIDES: Final = "--config-a and --mode-a, --config-b and --mode-b go with a s
 @click.option(
     "--host", "host_path", metavar="FILE", help="Only packets on this host count (documentation: Host files)."
 )
-@partial(with_options, options=object_options())
+@allocate_option
+@endpoints_option
 @assume_option
 @click.option(
     "--timeout", type=SecondsRange(min=0), metavar="SECONDS",
@@ -96,8 +97,8 @@ def command(
     features: Features,
     families: tuple[IPFamily, ...],
     host_path: str | None,
-    allocate: str | None,
-    endpoints: int | None,
+    allocate: tuple[Network, ...],
+    endpoints: int,
     assumed: Assumed,
     timeout: float,
     memory: int | None,
@@ -149,14 +150,14 @@ def command(
         raise click.UsageError("only one side can be standard input")
     names = (read_name(one), read_name(other))
     rendered = (names[0].is_rendered, names[1].is_rendered)
-    of_objects = (config, config_a, config_b, mode, mode_a, mode_b, namespace or None, allocate, endpoints)
-    has_choices = of_objects.count(None) < len(of_objects) or features != Features()
+    of_objects = any(each is not None for each in (config, config_a, config_b, mode, mode_a, mode_b))
+    of_objects = of_objects or bool(namespace or allocate or endpoints) or features != Features()
     of_sides = zip(((config_a, mode_a), (config_b, mode_b)), rendered, strict=True)
     is_live = Kind.CLUSTER in {each.kind for each in names}
     option = next(iter(connection.given), "")
     exclude(
         (text and (output_format, html) != ("text", None), "--text goes with neither -o json, -o yaml nor --html"),
-        (not any(rendered) and has_choices, _OF_OBJECTS),
+        (not any(rendered) and of_objects, _OF_OBJECTS),
         (option and not is_live, f"{option} goes with a side that is a cluster, as in cluster:@NODE"),
         (any(each != (None, None) and not known for each, known in of_sides), _OF_SIDES),
         (without and not rendered[1], "--without goes with a B that is rendered, from manifests or a cluster"),
@@ -166,9 +167,8 @@ def command(
     host = read_host(host_path) if host_path is not None else None
     configs = [config if each is None else each for each in (config_a, config_b)]
     sources = Sources(
-        (), connection=connection, namespace=namespace, allocate=read_allocate(allocate), endpoints=endpoints or 0,
-        reads=Reads(),
-    )  # fmt: skip
+        (), connection=connection, namespace=namespace, allocate=allocate, endpoints=endpoints, reads=Reads()
+    )
     how = RenderChoices(configs[0], mode_a or mode, features)
     common = Choices(how, sources, assumed=assumed, as_given=config_a != config_b)
     sides = (

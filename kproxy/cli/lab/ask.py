@@ -13,7 +13,6 @@ from kproxy.cli.lab.common import name_option, open_model, short
 from kproxy.cli.options import SecondsRange, both_families
 from kproxy.cli.output import output_option, table_lines, terminal_width, working, write_bytes, write_result
 from kproxy.cluster.journey.path import ANSWERED, Hop, Journey
-from kproxy.dataplane.concrete.graph import Step
 from kproxy.lab.inspect.probe import Cell, Possible, ProbeResult, cells_of, run_probe
 from kproxy.lab.inspect.targets import client_host, find_target
 from kproxy.lab.spec import family_of
@@ -21,8 +20,6 @@ from kproxy.services import IPFamily
 from kproxy.words import with_arrows
 
 if TYPE_CHECKING:
-    from kproxy.lab.capture.dissect import ObservedPacket
-    from kproxy.lab.capture.expect import Expected
     from kproxy.lab.inspect.follow import Followed
 
 
@@ -83,23 +80,15 @@ def matrix(result: ProbeResult) -> Iterator[str]:
     for service, cells in by_service.items():
         yield service
         rows = [("CLIENT", "ADDRESS", "SEEN", "MODEL", "")]
-        rows += [
-            (_client(cell), cell.target.label, seen_words(cell), model_words(cell.possible), _mark(cell))
-            for cell in cells
-        ]
+        for cell in cells:
+            kind = f"{cell.client.kind}: " if cell.client.kind != "asked for" else ""
+            mark = "DIFFERS" if not cell.agrees else "open" if cell.open else "="
+            client = f"{kind}{short(cell.client.host)}"
+            rows.append((client, cell.target.label, seen_words(cell), model_words(cell.possible), mark))
         yield from table_lines(rows, "  ", terminal_width())
     differing, opened = len(result.differing), sum(cell.open for cell in result.cells)
     tail = f", {opened} of them left open by the model" if opened else ""
     yield f"{len(result.cells)} cells: {len(result.cells) - differing} agree with the model{tail}, {differing} differ"
-
-
-def _client(cell: Cell) -> str:
-    host = short(cell.client.host)
-    return f"{cell.client.kind}: {host}" if cell.client.kind != "asked for" else host
-
-
-def _mark(cell: Cell) -> str:
-    return "DIFFERS" if not cell.agrees else "open" if cell.open else "="
 
 
 def seen_words(cell: Cell) -> str:
@@ -123,13 +112,11 @@ def model_words(possible: Sequence[Possible]) -> str:
         if item.end != ANSWERED:
             key = (item.end, item.reason)
             chances[key] = chances.get(key, Fraction(0)) + Fraction(item.chance)
-    others = [_other(*key, chance) for key, chance in chances.items()]
+    others = [
+        f"{end}{f' {float(chance):.0%}' if chance != 1 else ''}{f' ({reason})' if reason else ''}"
+        for (end, reason), chance in chances.items()
+    ]
     return ", ".join([*_grouped(answered), *others])
-
-
-def _other(end: str, reason: str, chance: Fraction) -> str:
-    share = f" {float(chance):.0%}" if chance != 1 else ""
-    return f"{end}{share}{f' ({reason})' if reason else ''}"
 
 
 def _grouped(pairs: Sequence[tuple[str, str]]) -> list[str]:
@@ -202,7 +189,9 @@ def describe(found: Followed, rules: bool) -> Iterator[str]:
             yield f"  and {len(found.journeys) - 8} more"
     elif found.journeys and found.journeys[0].end != ANSWERED:
         yield f"the model: {journey_words(found.journeys[0])}"
-    yield f"this time: {answer_words(found)}"
+    pod = found.answer.pod if found.answer.end == ANSWERED else ""
+    told = f"{short(pod)} on {found.answer.node} answered and saw {found.answer.source}" if pod else found.answer.end
+    yield f"this time: {told}"
     yield ""
     rows = [("HOP", "MODEL", "CAPTURED", "")]
     direction = "there"
@@ -213,7 +202,8 @@ def describe(found: Followed, rules: bool) -> Iterator[str]:
             direction = item.direction
             rows.append(("-- and back --", "", "", ""))
         model, captured = (with_arrows(each.words) if each else "" for each in (wanted, seen))
-        rows.append((place_words(item), model, captured, _seen(wanted, seen)))
+        place = f"{short(item.host)} {'out' if item.outgoing else 'in'} {item.device}"
+        rows.append((place, model, captured, "NOT EXPECTED" if not wanted else "=" if seen else "NOT SEEN"))
     yield from table_lines(rows, width=terminal_width())
     if rules:
         yield ""
@@ -233,39 +223,13 @@ def journey_words(journey: Journey) -> str:
     return f"{journey.end} at {short(journey.at)}{f': {journey.reason}' if journey.reason else ''}"
 
 
-def answer_words(found: Followed) -> str:
-    """What the client received, in a few words."""
-    answer = found.answer
-    if answer.end == ANSWERED and answer.pod:
-        return f"{short(answer.pod)} on {answer.node} answered and saw {answer.source}"
-    return answer.end
-
-
-def place_words(item: Expected | ObservedPacket) -> str:
-    """Host, direction and interface of a packet, in a few words."""
-    return f"{short(item.host)} {'out' if item.outgoing else 'in'} {item.device}"
-
-
-def _seen(wanted: Expected | None, seen: ObservedPacket | None) -> str:
-    if wanted is None:
-        return "NOT EXPECTED"
-    return "NOT SEEN" if seen is None else "="
-
-
 def _rules(hop: Hop) -> Iterator[str]:
-    steps: Sequence[Step] = hop.outcome.steps
-    if not steps:
-        return
-    yield f"{short(hop.host)}: {with_arrows(str(hop.arrived))}"
-    for step in steps:
-        yield f"    {step.hook:<12} {rule_words(step)}"
-
-
-def rule_words(step: Step) -> str:
-    """A step of the model's path, in a few words."""
-    if step.kind == "rule":
-        return f"{step.table} {step.text}"
-    return f"{step.kind}: {with_arrows(step.did)}"
+    """The rules that matched on a host, and what else was done there."""
+    if hop.outcome.steps:
+        yield f"{short(hop.host)}: {with_arrows(str(hop.arrived))}"
+    for step in hop.outcome.steps:
+        did = f"{step.table} {step.text}" if step.kind == "rule" else f"{step.kind}: {with_arrows(step.did)}"
+        yield f"    {step.hook:<12} {did}"
 
 
 def as_json(found: Followed) -> dict[str, Any]:

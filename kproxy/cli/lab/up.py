@@ -18,7 +18,7 @@ from kproxy.lab.errors import LabError
 from kproxy.lab.lifecycle.manifests import ManifestReader, asks_for_names, read_manifests
 from kproxy.lab.lifecycle.objects import Progress
 from kproxy.lab.lifecycle.up import Waiting, bring_up
-from kproxy.lab.spec import DEFAULT_NODES, MAX_NODES, BackendName, IpFamily, LabSpec, Mode, Variant, check_name
+from kproxy.lab.spec import DEFAULT_NODES, MAX_NODES, BackendName, IpFamily, Mode, Variant, check_name
 from kproxy.lab.state import LabDirectory
 
 _PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" for name in PRESETS)))
@@ -129,7 +129,8 @@ def command(
     shown.clear()
     count = len(brought.record.nodes)
     click.echo(f"lab {spec.name}: {count} nodes{pods} after {time.monotonic() - begun:.1f} s", err=True)
-    _say_what_now(spec)
+    option = "" if spec.name == "lab" else f" --name {spec.name}"
+    click.echo(f'for kubectl: eval "$(kproxy lab env{option})"; to look: kproxy lab status{option}', err=True)
     if brought.late:
         raise LabError(f"{brought.late}\nthe lab stays, to be looked at")
 
@@ -138,11 +139,6 @@ def invoking_user() -> tuple[int, int] | None:
     """The user and group that called this by sudo; None without sudo (sudo(8): SUDO_UID, SUDO_GID)."""
     user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     return (int(user), int(group)) if os.geteuid() == 0 and user.isdecimal() and group.isdecimal() else None
-
-
-def _say_what_now(spec: LabSpec) -> None:
-    option = "" if spec.name == "lab" else f" --name {spec.name}"
-    click.echo(f'for kubectl: eval "$(kproxy lab env{option})"; to look: kproxy lab status{option}', err=True)
 
 
 class _Shown:

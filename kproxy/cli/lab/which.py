@@ -148,13 +148,10 @@ def _table(cluster: ClusterView) -> Iterator[str]:
         addresses = [*service.cluster_ips, *service.external_ips, *service.load_balancer_ips]
         for number, port in enumerate(service.ports):
             head = (service.key, service.type, " ".join(addresses) or "None") if not number else ("", "", "")
-            rows.append((*head, _port(port), _policy(service) if not number else "", _endpoints(port)))
+            node_port = f":{port.node_port}" if port.node_port else ""
+            named = f"{port.port}{node_port}/{port.protocol.lower()}"
+            rows.append((*head, named, _policy(service) if not number else "", _endpoints(port)))
     yield from table_lines(rows, width=terminal_width())
-
-
-def _port(port: ServicePortView) -> str:
-    node_port = f":{port.node_port}" if port.node_port else ""
-    return f"{port.port}{node_port}/{port.protocol.lower()}"
 
 
 def _policy(service: ServiceView) -> str:

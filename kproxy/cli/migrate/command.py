@@ -18,19 +18,12 @@ from kproxy.cli.output import output_option, working, write_files, write_result
 from kproxy.cli.sources import OBJECTS, ONLY_NAMESPACE, Sources, read_rules, sources
 from kproxy.cluster.evidence.unseen import IPVS, NODE_ADDRESSES, Assumed, suspected
 from kproxy.cluster.hosts import read_host
-from kproxy.cluster.rules import HostRules
 from kproxy.cluster.sources import Kind
 from kproxy.extras import require
 from kproxy.netfilter import Family
 from kproxy.render import Target
 from kproxy.render.ipvs.rules import IPVS_FILTER
 from kproxy.services import IPFamily
-
-
-def _is_of_ipvs(dump: HostRules) -> bool:
-    """Whether a dump has kube-proxy's rules of IPVS mode, or points to virtual servers."""
-    signs = any(each.what == IPVS for each in suspected(dump.unseen))
-    return signs or any(ruleset.chain("filter", IPVS_FILTER) is not None for ruleset in dump.rulesets)
 
 
 @click.command("migrate")
@@ -124,7 +117,15 @@ def command(
 
     alike = {family: Alike(missing.known(cluster, family), family) for family in families}
     switch, confirm = Switch.of(before or "", to, config.mode), None
-    if dump is not None and before is None and not switch.from_ipvs and _is_of_ipvs(dump):
+    if (
+        dump is not None
+        and before is None
+        and not switch.from_ipvs
+        and (
+            any(each.what == IPVS for each in suspected(dump.unseen))
+            or any(ruleset.chain("filter", IPVS_FILTER) is not None for ruleset in dump.rulesets)
+        )
+    ):
         raise click.UsageError(f"{dump.label}: rules of IPVS mode, and the configuration has another: give --from")
 
     def analyses() -> Iterator[Analysis]:

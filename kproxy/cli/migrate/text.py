@@ -103,7 +103,7 @@ def _needs(report: MigrateReport) -> Iterator[str]:
 
 def _overview(findings: Sequence[ModeChange]) -> Iterator[str]:
     """One line each, by what there is to do."""
-    counts = [_services_count(finding) for finding in findings]
+    counts = [counted(len(each.services), "Service") if each.services else "" for each in findings]
     size = max(map(len, counts))
     before = ""
     for number, (finding, count) in enumerate(zip(findings, counts, strict=True), 1):
@@ -113,11 +113,6 @@ def _overview(findings: Sequence[ModeChange]) -> Iterator[str]:
         room = min(report_width(), EDGE) - 6 - (size + 2 if size else 0)
         title = textwrap.shorten(finding.title, room, placeholder="...")
         yield f"{number:>3}  {title:<{room}}  {count}".rstrip()
-
-
-def _services_count(finding: ModeChange) -> str:
-    count = len(finding.services)
-    return counted(count, "Service") if count else ""
 
 
 def _finding(number: int, finding: ModeChange, report: MigrateReport) -> Iterator[str]:

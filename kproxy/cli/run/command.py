@@ -37,8 +37,6 @@ from kproxy.services import IPFamily
 if TYPE_CHECKING:
     from kproxy.agent.proxy.observer import SyncObserver
     from kproxy.agent.run import Agent
-    from kproxy.agent.sources.files import FileSnapshot, FileWatch
-    from kproxy.dataplane.query.report import Report
 
 
 def show_version(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
@@ -196,8 +194,11 @@ def command(
         from kproxy.agent.proxy.host import set_up_host
 
         set_up_host(settings.config, settings.netns)
-    else:
-        _run(settings, first, snapshot, config_file)
+        return
+    from kproxy.agent.run import Agent
+
+    if code := Agent(settings, first, _serve_status, snapshot, config_file).run():
+        raise SystemExit(code)
 
 
 def _read_manifests(filenames: Sequence[str]) -> tuple[Manifests | None, ConfigText | None]:
@@ -218,26 +219,12 @@ def _configure_logs(options: ReadOptions) -> None:
         log.event("note", level=logging.WARNING, note=note)
 
 
-def _run(settings: Settings, first: Manifests | None, snapshot: FileSnapshot, config_file: FileWatch | None) -> None:
-    from kproxy.agent.run import Agent
-
-    code = Agent(settings, first, _serve_status, snapshot, config_file).run()
-    if code:
-        raise SystemExit(code)
-
-
-def _trace_text(report: Report, label: str) -> str:
-    """The text form of /debug/trace."""
-    from kproxy.cli.trace.text import report_text
-
-    return report_text(report, label)
-
-
 def _serve_status(agent: Agent) -> AbstractContextManager[SyncObserver]:
     # Imported when the cluster is being listed already: metrics, HTTP and the packet model take a while.
     from kproxy.agent.status.server import serve_status
+    from kproxy.cli.trace.text import report_text
 
-    return serve_status(agent, _trace_text)
+    return serve_status(agent, report_text)
 
 
 def _clean_up(netns: str | None, lock_wait: float, yes: bool) -> None:

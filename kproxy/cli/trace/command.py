@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
-from itertools import chain, count
+from itertools import chain, repeat
 from pathlib import Path
 
 import click
@@ -34,7 +34,7 @@ from kproxy.dataplane.concrete.assumptions import contradiction
 from kproxy.dataplane.model.packet import parse_endpoint, parse_ip
 from kproxy.dataplane.query.json import report_record
 from kproxy.dataplane.query.report import Report, one_of, report
-from kproxy.dataplane.query.spec import Question, read_question
+from kproxy.dataplane.query.spec import read_question
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.iptables.codec import UINT32
@@ -178,15 +178,24 @@ def command(
         return _manifest_source(sources, how, host, local_ips, empty)
 
     traced, resolve = open_source()
-    asked = _asked(given, pcap, packets, resolve)
-    if empty.decides(CONNECTION_MARK):
-        asked = [each._replace(question=_without_connection_mark(each.question)) for each in asked]
+    if packets is not None:
+        asked = read_packets(packets, resolve)
+    else:
+        asked = [Asked(read_question(resolve(given)))] if pcap is None else read_capture(pcap, given)
+    if empty.decides(CONNECTION_MARK):  # as far as it is not known, it is 0
+        known = (each.question.connection.replace(mark_known=UINT32) for each in asked)
+        asked = [
+            each._replace(question=dataclasses.replace(each.question, connection=connection))
+            for each, connection in zip(asked, known, strict=True)
+        ]
     refused = _families_without_rules(traced, asked) if many else {}
-    if pcap is not None:
-        asked = _of_families_with_rules(refused, asked)
+    for family in refused if pcap is not None else ():
+        count = sum(each.question.packet.family is family for each in asked)
+        asked = [each for each in asked if each.question.packet.family is not family]
+        report_note(f"skipped {counted(count, 'packet')} of {family.value}: there are no rules for them")
     told = frozenset(_given_options().values())
     answer_of = partial(report, paths=paths, limit=LIMITS.get(limit or ""), assumed=assumptions, told=told)
-    opened = chain((traced,), (open_source()[0] for _ in count()))
+    opened = chain((traced,), (open_source()[0] for _ in repeat(None)))
 
     def answers() -> tuple[Source, list[Report | InputError]]:
         source = next(opened)
@@ -195,8 +204,14 @@ def command(
             refusal or _report(source, each, answer_of) for each, refusal in zip(asked, refusals, strict=True)
         ]
 
+    def others(found: tuple[Source, list[Report | InputError]]) -> Iterator[int]:
+        """Of which packets another verdict than the expected one is certain, by their places."""
+        for place, each in enumerate(found[1]):
+            if expect is not None and _expected(expect, [each]) == 1:
+                yield place
+
     live = on_host and Kind.SNAPSHOT not in sources.kinds
-    (traced, reports), _, moving = settled(answers, lambda found: _other_than(expect, found[1]), live=live)
+    (traced, reports), _, moving = settled(answers, others, live=live)
     if moving:
         report_note(in_motion(moving))
     for expression in assumptions.keys() - assumptions.used:
@@ -307,20 +322,10 @@ def _is_address(text: object) -> bool:
     return False
 
 
-def _other_than(expect: str | None, reports: Sequence[Report | InputError]) -> set[int]:
-    """Of which packets another verdict than the expected one is certain, by their places."""
-    return {place for place, each in enumerate(reports) if expect is not None and _expected(expect, [each]) == 1}
-
-
 def _expected(expect: str, reports: Sequence[Report | InputError]) -> int:
     """The exit code of --expect."""
     outcomes = [each.outcome for item in reports if isinstance(item, Report) for each in item.outcomes]
     return expected_exit(expect, (each.verdict for each in outcomes if each.probability))
-
-
-def _without_connection_mark(question: Question) -> Question:
-    """The question about a connection whose mark, as far as it is not known, is 0."""
-    return dataclasses.replace(question, connection=question.connection.replace(mark_known=UINT32))
 
 
 def _given_options() -> dict[str, str]:
@@ -391,19 +396,6 @@ _CAPTURES = frozenset(bytes.fromhex(each) for each in ("d4c3b2a1", "a1b2c3d4", "
 """How a capture begins: pcap in both orders of octets, with microseconds and nanoseconds; pcapng."""
 
 
-def _asked(
-    given: Mapping[str, str],
-    pcap: str | None,
-    packets: str | None,
-    resolve: Resolve,
-) -> list[Asked]:
-    if packets is not None:
-        return read_packets(packets, resolve)
-    if pcap is not None:
-        return read_capture(pcap, given)
-    return [Asked(read_question(resolve(given)))]
-
-
 def _families_without_rules(source: Source, asked: Sequence[Asked]) -> dict[Family, InputError]:
     """The families of packets that the rules are not for, with why: flow logs and captures hold packets of both, dumps
     rules of one. That they are for none of them is an error."""
@@ -418,14 +410,6 @@ def _families_without_rules(source: Source, asked: Sequence[Asked]) -> dict[Fami
         first = next(each for each in asked)
         raise InputError(f"{first.source}: {refused[first.question.packet.family]}")
     return refused
-
-
-def _of_families_with_rules(refused: Mapping[Family, InputError], asked: Sequence[Asked]) -> list[Asked]:
-    """The packets of a capture that the rules are for."""
-    for family in refused:
-        count = sum(each.question.packet.family is family for each in asked)
-        report_note(f"skipped {counted(count, 'packet')} of {family.value}: there are no rules for them")
-    return [each for each in asked if each.question.packet.family not in refused]
 
 
 def _report(source: Source, asked: Asked, answer_of: Callable[..., Report]) -> Report:
