@@ -1,4 +1,4 @@
-"""`kproxy apply`: brings a network namespace, or this machine, to a node's rules."""
+"""`kproxy apply`: brings a network namespace, or this machine, to a node's rules; `kproxy cleanup` removes them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from kproxy.cli.node_options import (
     NodeArguments,
     confirm,
     in_words,
+    lock_wait_option,
+    netns_option,
     node_arguments,
     open_namespace,
     progress_bar,
     variant_words,
+    yes_option,
 )
-from kproxy.cli.output import write_result
+from kproxy.cli.output import output_option, write_result
 from kproxy.linux.sync.apply import ApplyReport, apply_node
+from kproxy.linux.sync.cleanup import CleanupReport
+from kproxy.linux.sync.cleanup import cleanup as remove_rules
 from kproxy.linux.sync.report import FamilyReport
 
 MAX_LINES = 40
@@ -109,3 +114,43 @@ def _describe_family(family: FamilyReport, dry_run: bool) -> Iterator[str]:
 def _more(count: int) -> Iterator[str]:
     if count > MAX_LINES:
         yield f"  and {count - MAX_LINES} more (-o json lists all)"
+
+
+@click.command("cleanup")
+@netns_option
+@lock_wait_option
+@click.option("--dry-run", is_flag=True, help="Tell what would go, and change nothing.")
+@output_option
+@yes_option
+def cleanup(netns: str | None, lock_wait: float, dry_run: bool, output_format: str, yes: bool) -> None:
+    """Remove every rule and chain of kproxy's and kube-proxy's, of both modes, variants and families, and nothing else.
+
+    The rules of `kproxy overlay` stay: `kproxy overlay cleanup` removes them with the overlay.
+
+    \b
+    Examples:
+      kproxy cleanup --netns node-1
+      kproxy cleanup --dry-run
+    """
+    if not dry_run:
+        confirm("removes kube-proxy's rules from", "cleanup", netns, yes)
+    with open_namespace(netns) as namespace, progress_bar() as progress:
+        report = remove_rules(namespace, dry_run=dry_run, lock_wait=lock_wait, progress=progress)
+    write_result("Cleanup", report, output_format, describe_cleanup(report), notes=report.notes)
+
+
+def describe_cleanup(report: CleanupReport) -> Iterator[str]:
+    """The report in words."""
+    verb = "would be removed" if report.dry_run else "removed"
+    yield f"kube-proxy's rules in {report.where}:"
+    for tables in report.tables:
+        if tables.chains_deleted or tables.jumps_deleted or tables.sets_deleted:
+            yield f"  {tables.family} {tables.variant}: {in_words(tables)}, {verb}"
+        else:
+            yield f"  {tables.family} {tables.variant}: none"
+        if tables.foreign:
+            yield f"    stays, since it is another program's: {', '.join(tables.foreign)}"
+        for kept in tables.kept:
+            yield f"    {kept.table} {kept.chain} stays: {kept.referred_to_by} uses it"
+    if report.counters:
+        yield f"  nfacct counters removed: {', '.join(report.counters)}"

@@ -35,12 +35,7 @@ _LABEL: Final = 11
 @click.option("--from", "source_path", metavar="SNAPSHOT", help="With --redact: redact this one; ask no cluster.")
 @click.option("--script", "show_script", is_flag=True, help="Print the script that reads one node.")
 def command(
-    sources: Sources,
-    path: str | None,
-    redact: bool,
-    map_path: str | None,
-    source_path: str | None,
-    show_script: bool,
+    sources: Sources, path: str | None, redact: bool, map_path: str | None, source_path: str | None, show_script: bool
 ) -> None:
     """Gather what decides a cluster's Service traffic into one file: the objects, and of each node its rules, addresses
     and routes. SOURCE is cluster:CONTEXT, lab:NAME or netns:NAME; without it, the current context.

@@ -30,13 +30,7 @@ from kproxy.cluster.services_in_rules import RecordedServices
 from kproxy.cluster.sources import Kind
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
-from kproxy.render.explain import (
-    Explanation,
-    ObjectExplanation,
-    ServicePortExplanation,
-    explain_service,
-    objects_of,
-)
+from kproxy.render.explain import Explanation, ObjectExplanation, ServicePortExplanation, explain_service, objects_of
 from kproxy.render.origin import RenderedObject, RenderedRule
 from kproxy.services import IPFamily
 

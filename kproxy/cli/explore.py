@@ -30,12 +30,7 @@ if TYPE_CHECKING:
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 @click.option("--export", metavar="FILE.html", help="Write one file that needs no server, and end; - for stdout.")
 def command(
-    sources: Sources,
-    how: RenderChoices,
-    against: Sequence[str],
-    listen: str,
-    open_page: bool,
-    export: str | None,
+    sources: Sources, how: RenderChoices, against: Sequence[str], listen: str, open_page: bool, export: str | None
 ) -> None:
     """Show a cluster as a page: walk through it, ask what becomes of packets, change a copy and see what that changes,
     compare it with another, and break a lab.

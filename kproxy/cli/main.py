@@ -44,7 +44,7 @@ COMMANDS = {
 FOLDERS = frozenset({"audit", "trace", "diff", "migrate", "run", "lab"})
 """Commands of several modules: a folder each, in which `command` is the command itself."""
 
-TOGETHER = {"snapshot": "collect", "version": "help", "completion": "help"}
+TOGETHER = {"cleanup": "apply", "snapshot": "collect", "version": "help", "completion": "help"}
 """Commands that are in another one's module, by their own names."""
 
 EXTRAS = {

@@ -19,14 +19,7 @@ from kproxy.cluster.allocate import Network
 from kproxy.cluster.completeness import remark_no_config
 from kproxy.cluster.evidence.manifests import Lacking
 from kproxy.cluster.evidence.unseen import Assumed
-from kproxy.cluster.inputs import (
-    decode_cluster,
-    decode_proxy_config,
-    read_both,
-    read_cluster,
-    read_config,
-    text_label,
-)
+from kproxy.cluster.inputs import decode_cluster, decode_proxy_config, read_both, read_cluster, read_config, text_label
 from kproxy.cluster.sources import SourceName
 from kproxy.render import Features, Target, select_target
 
@@ -153,8 +146,7 @@ def read_files(
     # Without --config kube-proxy's ConfigMap is looked for among them.
     looked_at = used if told else {*used, "v1/ConfigMap"}
     config, (cluster, raw) = read_both(
-        partial(read_config, how.config, report_note, how.mode),
-        partial(reads.of, ("files", filenames, allocate), read),
+        partial(read_config, how.config, report_note, how.mode), partial(reads.of, ("files", filenames, allocate), read)
     )
     if not told:
         from kproxy.cluster.snapshot.cluster import known_config, proxy_config_of

@@ -19,6 +19,7 @@ from kproxy.cli.connection import Connection, connection_flags, has_usual, is_pl
 from kproxy.cli.live_snapshot import Reading, gather, named_lab, reading_options
 from kproxy.cli.loading import gives
 from kproxy.cli.objects import AS_THEY_SAY, ReadObjects, Reads, RenderChoices, read_files, read_live
+from kproxy.cli.options import exclude
 from kproxy.cli.output import report_note, working
 from kproxy.cluster.allocate import Network, read_networks
 from kproxy.cluster.completeness import remark_no_slices
@@ -54,6 +55,8 @@ OBJECTS: Final = (Kind.MANIFESTS, Kind.SNAPSHOT, Kind.LAB, Kind.CLUSTER)
 """What has the objects of a cluster."""
 EVERYTHING: Final = tuple(Kind)
 _BOTH: Final = "manifests or a live cluster"
+_NOT_ALLOCATED: Final = "--allocate goes with manifests: an API server has allocated what it has"
+_NOT_ASSUMED: Final = "--assume-endpoints goes with manifests: a live cluster has its own endpoints"
 _WORDS: Final[Mapping[Kind, str]] = {
     Kind.RULES: "a dump of rules",
     Kind.MANIFESTS: "manifests",
@@ -317,16 +320,13 @@ class Sources:
                 reading.check(self.connection)
             if not live:
                 raise click.UsageError(f"{self.reading.given[0]} goes with a live cluster, as in cluster:")
-        if [path for each in self.names for path in each.names].count("-") > 1:
-            raise click.UsageError("only one input can be standard input")
-        given = (
-            (self.allocate, "--allocate", (Kind.MANIFESTS,), "manifests: an API server has allocated what it has"),
-            (self.endpoints, "--assume-endpoints", _FILES, "manifests: a live cluster has its own endpoints"),
-            (self.without, "--without", OBJECTS, "objects: manifests, a snapshot or a cluster"),
+        paths = [path for each in self.names for path in each.names]
+        exclude(
+            (paths.count("-") > 1, "only one input can be standard input"),
+            (self.allocate and not self.of(Kind.MANIFESTS), _NOT_ALLOCATED),
+            (self.endpoints and not self.of(*_FILES), _NOT_ASSUMED),
+            (self.without and not self.has_objects, "--without goes with objects: manifests, a snapshot or a cluster"),
         )
-        for value, option, kinds, words in given:
-            if value and not self.of(*kinds):
-                raise click.UsageError(f"{option} goes with {words}")
 
 
 def read_rules(paths: Sequence[str], assumed: Assumed = NOTHING) -> HostRules:

@@ -41,7 +41,7 @@ def kproxy_on_the_machine(tmp_path: Path) -> Run:
 _COMMANDS = [
     f"kproxy.cli.{name}"
     for name in (
-        *("apply", "cleanup", "diff.command", "drift", "explain", "golden", "migrate.command", "migrate.text"),
+        *("apply", "diff.command", "drift", "explain", "golden", "migrate.command", "migrate.text"),
         *("overlay", "render", "run.command", "trace.command"),
         *(f"lab.{each}" for each in ("ask", "change", "hosts", "up", "which")),
     )

@@ -34,13 +34,7 @@ _TOGETHER: Final = "kproxy audit node.save cluster.yaml"
     help="Default: text.",
 )  # fmt: skip
 @click.option("--html", metavar="FILE", help="Write a page that shows the findings.")
-def command(
-    sources: Sources,
-    config_path: str | None,
-    assumed: Assumed,
-    output_format: str,
-    html: str | None,
-) -> None:
+def command(sources: Sources, config_path: str | None, assumed: Assumed, output_format: str, html: str | None) -> None:
     """Say which Services are wrong on which nodes of a cluster, and why.
 
     For each Service port and address, packets of four clients (a pod here, a pod

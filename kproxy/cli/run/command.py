@@ -18,14 +18,7 @@ from kproxy.agent.config.flags import parse_boolean
 from kproxy.agent.config.options import ONCE_TIMEOUT, ReadOptions, Settings, node_name, read_options
 from kproxy.api import Manifests
 from kproxy.api.load.reader import RawObject
-from kproxy.cli.node_options import (
-    VARIANTS,
-    confirm,
-    netns_option,
-    open_namespace,
-    variant_options,
-    yes_option,
-)
+from kproxy.cli.node_options import VARIANTS, confirm, netns_option, open_namespace, variant_options, yes_option
 from kproxy.cli.options import SecondsRange, mode_option, parse_features, tell_unused_options
 from kproxy.cli.output import report_note, write_output
 from kproxy.cli.run.flags import KubeProxyCommand, given_flags, is_kube_proxys_own, kube_proxy_flags
@@ -228,10 +221,10 @@ def _serve_status(agent: Agent) -> AbstractContextManager[SyncObserver]:
 
 
 def _clean_up(netns: str | None, lock_wait: float, yes: bool) -> None:
-    from kproxy.cli.cleanup import describe
+    from kproxy.cli.apply import describe_cleanup
     from kproxy.linux.sync.cleanup import cleanup
 
     confirm("cleans up", "run --cleanup", netns, yes)
     with open_namespace(netns) as namespace:
         report = cleanup(namespace, lock_wait=lock_wait)
-    write_output("".join(f"{line}\n" for line in describe(report)), None)
+    write_output("".join(f"{line}\n" for line in describe_cleanup(report)), None)

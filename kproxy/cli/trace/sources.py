@@ -92,12 +92,7 @@ class FileSource(Source):
     """Dumps in files, or one on standard input for `-`: together the rules of one host."""
 
     def __init__(
-        self,
-        paths: Sequence[str],
-        host: Host | None,
-        local_ips: Sequence[str],
-        ipsets: Sequence[str],
-        assumed: Assumed,
+        self, paths: Sequence[str], host: Host | None, local_ips: Sequence[str], ipsets: Sequence[str], assumed: Assumed
     ) -> None:
         """`ipsets`: files of what ipset save printed, which may be among `paths` as well."""
         self.host = host
