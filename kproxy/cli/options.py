@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -122,42 +122,25 @@ def parse_features(values: Sequence[str]) -> Features:
     return Features(**chosen)
 
 
-_ONE_MODE = {"nft": (MODE_NFTABLES,), "variant": (MODE_IPTABLES,)}
-_FEATURE_MODES = {
+_ONE_MODE: Mapping[str, Sequence[str]] = {"nft": (MODE_NFTABLES,), "variant": (MODE_IPTABLES,)}
+_FEATURE_MODES: Mapping[str, Sequence[str]] = {
     "nfacct": (MODE_IPTABLES,), "random-fully": (MODE_IPTABLES, MODE_IPVS), "object-comments": (MODE_NFTABLES,),
 }  # fmt: skip
 
 
-def tell_unused_options(mode: str) -> None:
-    """Tells, a sentence each, which options of the command line say nothing in this mode."""
-    context = click.get_current_context()
-    given: list[tuple[str, Sequence[str]]] = [
-        (f"--{name.replace('_', '-')}", modes)
-        for name, modes in _ONE_MODE.items()
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
-    _tell_unused([*given, *_features_of_one_mode()], mode)
-
-
-def tell_unused_features(modes: Collection[str]) -> None:
-    """Tells the same of `--feature` alone, where rules of these modes are rendered."""
-    if len(modes) == 1:
-        _tell_unused(_features_of_one_mode(), *modes)
+def tell_unused_options(*modes: str) -> None:
+    """Tells, a sentence each, which options of the command line say nothing where all rules are of one mode."""
+    source = click.get_current_context().get_parameter_source
+    given = {f"--{name}": of for name, of in _ONE_MODE.items() if source(name) is ParameterSource.COMMANDLINE}
+    given |= {f"--feature {name}": _FEATURE_MODES[name] for name in given_features()}
+    for option, of in given.items() if len(modes) == 1 else ():
+        if modes[0] not in of:
+            report_note(f"{option} says nothing in {modes[0]} mode: it is for {' and '.join(of)} mode")
 
 
 def given_features() -> tuple[str, ...]:
     """The names that `--feature` gave a value."""
     return tuple(click.get_current_context().meta.get(_GIVEN_FEATURES, ()))
-
-
-def _features_of_one_mode() -> list[tuple[str, Sequence[str]]]:
-    return [(f"--feature {name}", _FEATURE_MODES[name]) for name in given_features()]
-
-
-def _tell_unused(given: list[tuple[str, Sequence[str]]], mode: str) -> None:
-    for option, modes in given:
-        if mode not in modes:
-            report_note(f"{option} says nothing in {mode} mode: it is for {' and '.join(modes)} mode")
 
 
 def parse_listen(text: str) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from kproxy.cli.connection import Connection, connection_options
 from kproxy.cli.diff.sources import Choices, SideInput
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.objects import Reads, RenderChoices
-from kproxy.cli.options import SecondsRange, both_families, exclude, feature_option, mode_option, tell_unused_features
+from kproxy.cli.options import SecondsRange, both_families, exclude, feature_option, mode_option, tell_unused_options
 from kproxy.cli.output import report_note, working, write_files, write_report, write_result
 from kproxy.cli.sources import Sources, allocate_option, endpoints_option
 from kproxy.cluster.allocate import Network
@@ -182,7 +182,7 @@ def command(
     unseen = {each: [side.unseen(each) for side in sides] for each in chosen}
     taken = {each: lacking_both(*unseen[each]) for each in chosen}
     rules = {each: [side.rules(each, taken[each]) for side in sides] for each in chosen}
-    tell_unused_features({side.mode for side in sides if side.mode})
+    tell_unused_options(*{side.mode for side in sides if side.mode})
     first, second = (SideRules.together([rules[each][number] for each in chosen]) for number in (0, 1))
     same = frozenset().union(*taken.values())
     gaps = list(dict.fromkeys([*(gap for pair in unseen.values() for side in pair for gap in side), *lost]))

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import cache, partial
 from itertools import chain, repeat
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -20,7 +21,7 @@ from kproxy.cli.objects import ReadObjects, RenderChoices
 from kproxy.cli.options import exclude, rendering_options, tell_unused_options
 from kproxy.cli.output import answer, report_note, text_of, write_files, write_output, write_report
 from kproxy.cli.sources import EVERYTHING, NAMES_NAMESPACE, Sources, sources
-from kproxy.cli.trace.packets import Asked, read_capture, read_packets, refusal_line, refusal_record
+from kproxy.cli.trace.packets import Asked, read_capture, read_packets
 from kproxy.cli.trace.sources import FileSource, HostSource, ManifestSource, Source
 from kproxy.cluster.evidence.unseen import CONNECTION_MARK, Assumed, Unseen
 from kproxy.cluster.hosts import read_host
@@ -34,7 +35,7 @@ from kproxy.dataplane.concrete.assumptions import contradiction
 from kproxy.dataplane.model.packet import parse_endpoint, parse_ip
 from kproxy.dataplane.query.json import report_record
 from kproxy.dataplane.query.report import Report, one_of, report
-from kproxy.dataplane.query.spec import read_question
+from kproxy.dataplane.query.spec import read_question, write_question
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.iptables.codec import UINT32
@@ -225,9 +226,9 @@ def command(
         plain = report_text(only, traced.label, unseen_lines(traced.unseen(only.question)))
         write_files({Path(html): trace_page(only, traced.label, packet_words(only.question), plain)})
     if html is None or output_format is not None:
-        unseen = [traced.unseen(each.question) for each in asked]
         shown = output_format or ("text" if packets is None or summary else "json")
-        _print(reports, asked, unseen, traced.label, shown, summary=summary, lines=bool(many))
+        unseen = (traced.unseen(each.question) for each in asked)
+        _print(list(map(_Answer, asked, reports, unseen)), traced.label, shown, summary=summary, lines=bool(many))
     if packets is not None and refused:
         raise click.exceptions.Exit(1)
     if expect is not None:
@@ -307,8 +308,9 @@ def _names_of_dump(sources: Sources, dump: FileSource) -> Resolve:
         if sources.has_objects:
             return of_objects().resolve(fields)
         addresses = all(map(_is_address, named))
+        known = Manifests() if addresses else dump.services
         try:
-            return _names(Manifests() if addresses else dump.services, "", dict, sources.namespace).resolve(fields)
+            return _names(known, "", dict, sources.namespace).resolve(fields)
         except DataplaneError as error:
             raise DataplaneError(f"{error}{'' if addresses else _RULES_ALONE}") from error
 
@@ -425,23 +427,34 @@ def _report(source: Source, asked: Asked, answer_of: Callable[..., Report]) -> R
         raise InputError(f"{asked.source}: {error}") from error
 
 
-def _print(
-    reports: Sequence[Report | InputError],
-    asked: Sequence[Asked],
-    unseen: Sequence[Sequence[Unseen]],
-    label: str,
-    output_format: str,
-    *,
-    summary: bool,
-    lines: bool,
-) -> None:
+class _Answer(NamedTuple):
+    """What became of a packet, or why it cannot be told."""
+
+    asked: Asked
+    found: Report | InputError
+    unseen: tuple[Unseen, ...]
+
+    def record(self) -> dict[str, object]:
+        """For JSON."""
+        if isinstance(self.found, Report):
+            return report_record(self.found, self.asked.source)
+        packet = write_question(self.asked.question)
+        return {"packet": packet, "outcomes": [], "error": str(self.found), "source": self.asked.source}
+
+    def line(self) -> str:
+        """In one line."""
+        from kproxy.cli.trace.text import flow, summary_line
+
+        if isinstance(self.found, Report):
+            return summary_line(self.found)
+        return f"{flow(self.asked.question)}: error: {self.found}"
+
+
+def _print(answers: Sequence[_Answer], label: str, output_format: str, *, summary: bool, lines: bool) -> None:
     if output_format in ("json", "yaml"):
         texts = []
-        for item, each, gaps in zip(reports, asked, unseen, strict=True):
-            if isinstance(item, InputError):
-                value = answer("Trace", refusal_record(each.question, item, each.source), gaps)
-            else:
-                value = answer("Trace", report_record(item, each.source), gaps)
+        for each in answers:
+            value = answer("Trace", each.record(), each.unseen)
             if summary:
                 value.pop("hooks", None)
                 for outcome in value["outcomes"]:
@@ -449,23 +462,18 @@ def _print(
             texts.append(text_of(value, output_format, indent=None if lines else 2))
         write_output(("---\n" if output_format == "yaml" else "").join(texts), None)
         return
-    from kproxy.cli.trace.text import report_lines, summary_line
-
+    found = [each.found for each in answers if isinstance(each.found, Report)]
     if summary:
-        line = "".join(
-            f"{refusal_line(each.question, item)}\n" if isinstance(item, InputError) else summary_line(item)
-            for item, each in zip(reports, asked, strict=True)
-        )
-        write_report(line.splitlines())
-        answered = [item for item in reports if isinstance(item, Report)]
-        for text in dict.fromkeys(text for item in answered for text in item.assumptions):
+        write_report("\n".join(each.line() for each in answers).splitlines())
+        for text in dict.fromkeys(text for item in found for text in item.assumptions):
             report_note(f"assumed: {text}")
-        tell_unseen(dict.fromkeys(gap for gaps in unseen for gap in gaps))
+        tell_unseen(dict.fromkeys(gap for each in answers for gap in each.unseen))
         return
+    from kproxy.cli.trace.text import report_lines
+
     shown: list[str] = []
-    for item, each, gaps in zip(reports, asked, unseen, strict=True):
-        assert not isinstance(item, InputError)  # captures skip those, and other packets are answered in JSON
+    for item, each in zip(found, answers, strict=True):  # captures skip others, and other packets are answered in JSON
         shown += [""] if shown else []
-        shown += [each.source] if each.source else []
-        shown += report_lines(item, label, unseen_lines(gaps))
+        shown += [each.asked.source] if each.asked.source else []
+        shown += report_lines(item, label, unseen_lines(each.unseen))
     write_report(shown)

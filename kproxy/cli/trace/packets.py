@@ -21,10 +21,9 @@ from kproxy.cli.output import report_note
 from kproxy.cluster.inputs import named_file, read_text, text_label
 from kproxy.dataplane import DataplaneError
 from kproxy.dataplane.model.packet import ICMP, ICMPV6, SYN, TCP, parse_endpoint
-from kproxy.dataplane.query.spec import PacketError, Question, read_question, write_question
+from kproxy.dataplane.query.spec import PacketError, Question, read_question
 from kproxy.errors import InputError, Location
 from kproxy.extras import missing_extra
-from kproxy.netfilter.family import protocol_name
 from kproxy.words import counted
 
 _ACK_SYN_RST_FIN: Final = 0x17
@@ -63,17 +62,6 @@ def read_packets(path: str, resolve: Resolve) -> list[Asked]:
     if not found:
         raise InputError(f"{label}: no packets")
     return found
-
-
-def refusal_record(question: Question, error: InputError, source: str) -> dict[str, object]:
-    """The answer about a packet that cannot be traced: no outcomes, and why."""
-    return {"packet": write_question(question), "outcomes": [], "error": str(error), "source": source}
-
-
-def refusal_line(question: Question, error: InputError) -> str:
-    """The summary of a packet that cannot be traced."""
-    packet = question.packet
-    return f"{protocol_name(packet.protocol)} {packet.source} → {packet.destination}: error: {error}"
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:

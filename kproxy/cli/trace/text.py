@@ -66,9 +66,13 @@ def summary_line(report: Report) -> str:
         why = "; ".join(filter(None, (loss_words(item), *grouped_reasons(item.reasons))))
         fate = f"{percent(item.probability)} {_verdict(item.verdict)} {item.src} → {item.dst}"
         fates.append(f"{fate} ({why})" if why else fate)
-    packet = report.question.packet
-    name = protocol_name(packet.protocol)
-    return f"{name} {packet.source} → {packet.destination}: {'; '.join(fates)}\n"
+    return f"{flow(report.question)}: {'; '.join(fates)}"
+
+
+def flow(question: Question) -> str:
+    """`tcp 10.244.0.9:40000 → 10.96.0.10:53`."""
+    packet = question.packet
+    return f"{protocol_name(packet.protocol)} {packet.source} → {packet.destination}"
 
 
 def grouped_reasons(reasons: Sequence[str]) -> list[str]:
@@ -139,7 +143,7 @@ def percent(chance: Fraction) -> str:
 def packet_words(question: Question) -> str:
     """`tcp 10.244.0.9:40000 → 10.96.0.10:53, arrives on cni0, conntrack state NEW`."""
     packet, entry = question.packet, question.connection
-    text = f"{protocol_name(packet.protocol)} {packet.source} → {packet.destination}"
+    text = flow(question)
     if packet.origin == LOCAL:
         text += ", sent by this host"
     else:

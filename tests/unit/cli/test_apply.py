@@ -130,14 +130,7 @@ def test_without_root(kproxy: Run, namespace: str) -> None:
 def test_root_without_the_capability(namespace: str, command: str) -> None:
     arguments = [str(each) for each in (*(MINI if command != "cleanup" else ()), "--netns", namespace)]
     done = subprocess.run(
-        [
-            "setpriv",
-            "--bounding-set=-net_admin",
-            "--inh-caps=-net_admin",
-            *KPROXY,
-            command,
-            *arguments,
-        ],
+        ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", *KPROXY, command, *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -213,13 +206,7 @@ def test_the_variant_that_is_not_installed(kproxy: Run, namespace: str, tmp_path
     ],
 )
 def test_a_missing_optional_feature_costs_only_itself(
-    kproxy: Run,
-    namespace: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    refuse: str,
-    feature: str,
-    loss: str,
+    kproxy: Run, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: str, feature: str, loss: str
 ) -> None:
     fake_tools(tmp_path, refuse, ("iptables-nft-restore",))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

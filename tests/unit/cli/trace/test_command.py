@@ -57,10 +57,7 @@ def brief(found: list[dict[str, Any]]) -> list[tuple[object, ...]]:
 
 def test_the_json_contract(kproxy: Run) -> None:
     found = outcomes(kproxy, "--rules", RULES, *NODE, *POD, "--dst", WATCHERS)
-    assert brief(found) == [
-        ("1/2", "ACCEPT", "10.244.0.36:8080", False),
-        ("1/2", "ACCEPT", "10.244.0.37:8080", False),
-    ]
+    assert brief(found) == [("1/2", "ACCEPT", "10.244.0.36:8080", False), ("1/2", "ACCEPT", "10.244.0.37:8080", False)]
     for item in found:
         assert list(item)[: len(CONTRACT)] == CONTRACT
         assert (item["dnat"], item["hook"], item["src"]) == (True, "POSTROUTING", "10.244.0.9:40000")
