@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import re
 import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -65,6 +68,13 @@ def _runner(program: Sequence[str], directory: Path) -> Run:
         return done
 
     return run
+
+
+def held_by(page: Path) -> Any:
+    """What a page of --html or --export knows."""
+    found = re.search(r'id="kproxy-data">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
 
 
 def run_kproxy(

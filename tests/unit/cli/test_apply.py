@@ -77,11 +77,14 @@ def test_a_dry_run_changes_nothing(kproxy: Run, namespace: str) -> None:
     assert save("iptables-legacy", namespace) == {}
 
 
-def test_the_machines_own_rules_need_a_yes(kproxy_on_the_machine: Run) -> None:
-    done = kproxy_on_the_machine("apply", *MINI)
-    assert done.returncode == 2
+@pytest.mark.parametrize(
+    ("name", "more"), [("apply", MINI), ("cleanup", ()), ("drift --repair", MINI)], ids=lambda each: str(each)[:9]
+)
+def test_the_machines_own_rules_need_a_yes(kproxy_on_the_machine: Run, name: str, more: tuple[str | Path, ...]) -> None:
+    done = kproxy_on_the_machine(*name.split(), *more)
+    assert (done.returncode, done.stdout) == (2, "")
     assert "the machine's own rules" in done.stderr
-    assert "ip netns add NAME && kproxy apply ... --netns NAME" in done.stderr
+    assert f"ip netns add NAME && kproxy {name} ... --netns NAME" in done.stderr
     assert "--yes" in done.stderr
 
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.support.cli import Run
+from tests.support.cli import Run, held_by
 from tests.support.cluster import audited
 from tests.support.cluster.snapshots import write_files
 
@@ -102,9 +102,7 @@ def test_the_page_shows_the_findings(kproxy: Run, damaged: Path, tmp_path: Path)
     assert (done.returncode, done.stderr) == (1, "")
     text = (tmp_path / "audit.html").read_text()
     assert "default-src 'none'; script-src 'sha256-" in text
-    found = re.search(r'id="kproxy-data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    held = json.loads(found[1])
+    held = held_by(tmp_path / "audit.html")
     answer = json.loads(kproxy("audit", damaged, "-o", "json").stdout)
     assert {"apiVersion": "kproxy/v1", "kind": "Audit", **held["audit"]} == answer
     assert [each["severity"] for each in held["audit"]["findings"]] == ["error"]

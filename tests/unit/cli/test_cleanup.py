@@ -94,12 +94,6 @@ def test_nfacct_counters_go_too(kproxy: Run, namespace: str) -> None:
     assert "nfacct counters removed: ct_state_invalid_dropped_pkts, localhost_nps_accepted_pkts" in done.stdout
 
 
-def test_the_machines_own_rules_need_a_yes(kproxy: Run) -> None:
-    done = kproxy("cleanup")
-    assert done.returncode == 2
-    assert "kproxy cleanup ... --netns NAME" in done.stderr
-
-
 def test_a_namespace_that_is_not_there(kproxy: Run) -> None:
     assert kproxy("cleanup", "--netns", "kp-is-not-there").returncode == 2
 

@@ -279,12 +279,6 @@ def test_lines_fit_a_terminal() -> None:
     assert " ".join(" ".join(lines).split()) == " ".join(" ".join(describe(report)).split())
 
 
-def test_repairing_the_machine_needs_a_yes(kproxy: Run) -> None:
-    done = kproxy("drift", *MINI, "--repair")
-    assert done.returncode == 2
-    assert "--netns NAME" in done.stderr
-
-
 @pytest.mark.parametrize("command", ["apply", "drift"])
 def test_comments_that_are_no_utf_8(kproxy: Run, namespace: str, command: str) -> None:
     ours, theirs = os.fsdecode(b"caf\xe9"), os.fsdecode(b"na\xefve")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import paths
-from tests.support.cli import Run
+from tests.support.cli import Run, held_by
 
 ROOT = paths.ROOT
 
@@ -170,9 +170,7 @@ def test_the_page_holds_what_is_printed(kproxy: Run, tmp_path: Path) -> None:
     done = kproxy(*asked, "--html", tmp_path / "web.html")
     assert (done.returncode, done.stdout) == (0, "")
     text = (tmp_path / "web.html").read_text()
-    found = re.search(r'id="kproxy-data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    held = json.loads(found[1])
+    held = held_by(tmp_path / "web.html")
     page = held["services"]["default/crd-array-watchers"]
     answer = json.loads(kproxy(*asked, "-o", "json").stdout)
     assert {"apiVersion": "kproxy/v1", "kind": "Explanation", **page["explanation"], "unseen": []} == answer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import Run
+from tests.support.cli import Run, held_by
 from tests.support.cluster import audited
 from tests.support.cluster.snapshots import write_files
 from tests.support.migrate import NODE, QUIET, endpoints, node, service, write
@@ -72,9 +72,7 @@ def test_the_page_holds_what_is_printed_with_both_ways_and_the_map(kproxy: Run, 
     done = kproxy(*asked, "-o", "json", "--html", page)
     assert (done.returncode, done.stderr) == (1, "")
     text = page.read_text()
-    found = re.search(r'id="kproxy-data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    held = json.loads(found[1])
+    held = held_by(page)
     answer = json.loads(done.stdout)
     assert {"apiVersion": "kproxy/v1", "kind": "Migration", **held["compare"]["report"], "unseen": []} == answer
     assert held["start"] == {"path": "compare", "query": {"kind": "migrate"}}
@@ -105,9 +103,7 @@ def test_the_page_says_that_ways_are_those_of_kube_proxys_rules(kproxy: Run, tmp
     asked = ("migrate", "-f", cluster, "--config", config, "-4", "--html", page)
     for rules, said in (((), False), (("--rules", dump), True)):
         assert kproxy(*asked, *rules).returncode == 1
-        found = re.search(r'id="kproxy-data">(.*?)</script>', page.read_text(), re.DOTALL)
-        assert found is not None
-        told = [each for each in json.loads(found[1])["missing"] if "kube-proxy's rules alone" in each]
+        told = [each for each in held_by(page)["missing"] if "kube-proxy's rules alone" in each]
         assert bool(told) is said
 
 

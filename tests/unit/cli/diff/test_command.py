@@ -8,12 +8,11 @@ import re
 import tarfile
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support import paths
-from tests.support.cli import Run
+from tests.support.cli import Run, held_by
 from tests.support.cluster.snapshots import damaged_files, vxlan_cluster, write_files
 
 ROOT = paths.ROOT
@@ -171,7 +170,7 @@ def test_both_families_are_compared_where_both_are_there(kproxy: Run, filtered: 
     assert "1. IPv6: " in done.stdout
     assert "2001:db8::8" in done.stdout
     assert re.findall(r"(\d+) rules?\n", done.stdout) == ["3", "2"], "the rules of both families"
-    assert {each["conditions"].split(",")[0] for each in _held(page)["compare"]["findings"]} == {"IPv6"}
+    assert {each["conditions"].split(",")[0] for each in held_by(page)["compare"]["findings"]} == {"IPv6"}
     answer = json.loads(kproxy("diff", one, other, "-o", "json").stdout)
     assert (answer["alike"], answer["families"]) == (False, ["IPv4", "IPv6"])
     assert {each["family"] for each in answer["differences"]} == {"IPv6"}
@@ -185,7 +184,7 @@ def test_both_families_are_compared_where_both_are_there(kproxy: Run, filtered: 
     ):
         done = kproxy("diff", one, other, option, "--html", page)
         assert (done.returncode, said in done.stdout) == (code, True), done.stdout
-        assert _held(page)["compare"]["undecided"][-1]["reason"] == "they were not compared"
+        assert held_by(page)["compare"]["undecided"][-1]["reason"] == "they were not compared"
     stopped = json.loads(kproxy("diff", one, other, "--timeout", "0", "-o", "json").stdout)
     assert {part["family"] for part in stopped["parts"]} == {"IPv6"}, "IPv4 is alike before the clock is looked at"
 
@@ -200,7 +199,7 @@ def test_a_family_of_which_one_side_has_no_file_was_not_seen(kproxy: Run, filter
         assert answer["families"] == ["IPv4"]
         suspected = [(each["host"], each["family"], each["what"]) for each in answer["unseen"] if each["suspected"]]
         assert suspected == [(host, "IPv6", "nft iptables")]
-        assert [each["where"] for each in _held(page)["compare"]["undecided"]] == ["IPv6 packets"]
+        assert [each["where"] for each in held_by(page)["compare"]["undecided"]] == ["IPv6 packets"]
         text = kproxy("diff", *sides)
         assert "not decided: " in text.stdout
         assert f"not seen: nft iptables of {host} IPv6: there is no file of these rules" in text.stdout
@@ -511,7 +510,7 @@ def test_the_page_has_the_map_of_sides_whose_objects_are_known(
     page = tmp_path / "diff.html"
     done = kproxy("diff", GOLDEN / "minikube/cluster.yaml", GOLDEN / second, *more, "--html", page)
     assert done.returncode == 1
-    held = _held(page)
+    held = held_by(page)
     assert "svc/default/crd-array-watchers" in {each["id"] for each in held["map"]["services"]}
     assert [each["source"] for each in held["compare"]["sides"]] == ["", "against" if of_both else ""]
     assert list(held.get("maps", ())) == (["against"] if of_both else [])
@@ -524,7 +523,7 @@ def test_the_page_of_nodes_of_snapshots_has_their_maps(kproxy: Run, tmp_path: Pa
     after = write_files(tmp_path / "after", damaged_files())
     page = tmp_path / "diff.html"
     assert kproxy("diff", f"{before}@n1", f"{after}@n1", "--html", page).returncode == 1
-    held = _held(page)
+    held = held_by(page)
     chances = [
         {edge["target"]: edge["chance"] for edge in each["edges"]} for each in (held["map"], held["maps"]["against"])
     ]
@@ -534,16 +533,9 @@ def test_the_page_of_nodes_of_snapshots_has_their_maps(kproxy: Run, tmp_path: Pa
     ]
     assert {(*each["nodes"], *each["services"]) for each in held["compare"]["findings"]} == {("n1", "svc/shop/web")}
     assert kproxy("diff", f"{before}@n1", RULES, "--html", page).returncode == 1
-    held = _held(page)
+    held = held_by(page)
     assert held["map"]["view"] == "n1"
     assert "maps" not in held, "of rules alone nothing is known beside them"
-
-
-def _held(page: Path) -> Any:
-    """The answers in a page."""
-    found = re.search(r'id="kproxy-data">(.*?)</script>', page.read_text(), re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
 
 
 def test_a_comparison_ends_at_its_bound_and_says_how_far_it_came(kproxy: Run, without_endpoint: Path) -> None:

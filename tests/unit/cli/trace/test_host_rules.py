@@ -158,14 +158,6 @@ def test_chains_of_devices_and_bridges(tmp_path: Path, kproxy: Run) -> None:
     )
 
 
-def test_what_nft_prints_as_json_is_refused_with_what_to_do(tmp_path: Path, kproxy: Run) -> None:
-    path = tmp_path / "rules.json"
-    path.write_text(json.dumps({"nftables": [{"metainfo": {"json_schema_version": 1}}]}))
-    result = kproxy("trace", "--rules", str(path), *PACKET)
-    assert result.returncode == 2
-    assert result.stderr == f"error: {path}: what nft list ruleset prints expected, not the JSON of nft -j\n"
-
-
 def test_tproxy_is_settled_by_an_assumption(tmp_path: Path, kproxy: Run) -> None:
     path = tmp_path / "rules.save"
     path.write_text("*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j TPROXY --on-port 5000\nCOMMIT\n")

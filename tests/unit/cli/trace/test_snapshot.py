@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from kproxy.cli.trace.command import command
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.errors import InputError
 from kproxy.explorer.export import commands as exports
+from tests.support.cli import held_by
 from tests.support.cluster.snapshots import damaged_files, vxlan_cluster, write_files
 
 
@@ -144,7 +144,7 @@ def test_a_page_holds_the_ways_and_the_map(snapshot: Path, tmp_path: Path) -> No
     path = tmp_path / "way.html"
     done = run(snapshot, *ASKED, "--html", str(path))
     assert (done.exit_code, done.output) == (0, "")
-    held = embedded(path)
+    held = held_by(path)
     assert held["start"]["query"] == {"from": "pod/shop/cart-0", "to": "10.96.0.7:80", "proto": "tcp"}
     (asked,) = held["asks"]
     assert asked["request"] == {"from": "pod/shop/cart-0", "to": "10.96.0.7:80", "protocol": "tcp"}
@@ -162,18 +162,11 @@ def test_of_a_large_cluster_the_page_has_what_is_on_the_way(
     monkeypatch.setattr(exports, "MAX_NODES", 1)
     path = tmp_path / "way.html"
     assert run(snapshot, "--from", "node/n1", "--to", "10.244.2.5:8080", "--html", str(path)).exit_code == 0
-    held = embedded(path)
+    held = held_by(path)
     assert [node["name"] for node in held["map"]["nodes"]] == ["n1", "n2"]
     assert [pod["id"] for pod in held["map"]["pods"]] == ["pod/shop/web-1"]
     assert held["map"]["services"] == held["map"]["edges"] == []
     assert "the hosts on the way only" in held["missing"][0]
-
-
-def embedded(path: Path) -> Any:
-    """What a page holds."""
-    found = re.search(r'id="kproxy-data">(.*?)</script>', path.read_text(), re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
 
 
 def test_addresses_stand_for_those_who_have_them(snapshot: Path) -> None:
