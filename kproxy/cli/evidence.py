@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 import click
 
@@ -34,19 +34,18 @@ def split_assumed(texts: Sequence[str]) -> tuple[Assumed, list[str]]:
     return Assumed(COMPLETE in texts, frozenset(empty)), rest
 
 
-def assume_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--assume` of commands that ask no rule, as the argument `assumed`: an `Assumed`."""
+def _read_assumed(_context: click.Context, _option: click.Parameter, texts: Sequence[str]) -> Assumed:
+    assumed, rest = split_assumed(texts)
+    if rest:
+        raise click.UsageError(f"--assume: complete or WHAT=empty expected, not {rest[0]!r}")
+    return assumed
 
-    def read(_context: click.Context, _parameter: click.Parameter, texts: Sequence[str]) -> Assumed:
-        assumed, rest = split_assumed(texts)
-        if rest:
-            raise click.UsageError(f"--assume: complete or WHAT=empty expected, not {rest[0]!r}")
-        return assumed
 
-    return click.option(
-        "--assume", "assumed", metavar="complete|WHAT=empty", multiple=True, callback=read,
-        help="Take what was not seen to be empty: all of it, or one thing (documentation: Evidence).",
-    )(command)  # fmt: skip
+assume_option = click.option(
+    "--assume", "assumed", metavar="complete|WHAT=empty", multiple=True, callback=_read_assumed,
+    help="Take what was not seen to be empty: all of it, or one thing (documentation: Evidence).",
+)  # fmt: skip
+"""`--assume` of commands that ask no rule, as the argument `assumed`: an `Assumed`."""
 
 
 def unseen_lines(unseen: Iterable[Unseen], same: Collection[tuple[str, str]] = ()) -> list[str]:

@@ -96,8 +96,7 @@ def command(
         where = "the rules, of which not all were seen" if suspected(recorded.rules.unseen) else "the rules"
         keys = _chosen(recorded.keys, service, sources.namespace, where)
         there = {each.service for each, _ in found}
-        for key in keys if not found else (key for key in keys if key not in there):
-            found.append(_recorded(recorded, key, family, sources))
+        found += [_recorded(recorded, key, family, sources) for key in keys if key not in there]
     values = []
     lines: list[str] = []
     for explanation, unseen in found:

@@ -257,7 +257,8 @@ def check(node: _Node, output_format: str) -> None:
         agent.start()
         found = agent.check()
     drift = [
-        {"kind": change.kind, "wanted": _text(change.desired), "found": _text(change.found)} for change in found.changes
+        {"kind": each.kind, "wanted": each.desired and str(each.desired), "found": each.found and str(each.found)}
+        for each in found.changes
     ]
     document = {"node": name, "mtu": found.mtu, "drift": drift, "problems": found.problems, "notes": found.notes}
     lines = [*map(str, found.changes), *(f"problem: {text}" for text in found.problems)]
@@ -285,10 +286,6 @@ def cleanup(netns: str | None) -> None:
         report_note(problem)
     if done.problems:
         raise click.exceptions.Exit(1)
-
-
-def _text(item: object) -> str | None:
-    return None if item is None else str(item)
 
 
 def _namespace(netns: str | None) -> Namespace:

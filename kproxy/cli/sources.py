@@ -402,11 +402,8 @@ def _allocated(_context: click.Context, _option: click.Parameter, text: str | No
         raise click.BadParameter(str(error), param_hint="--allocate") from error
 
 
-def allocate_option(command: Command) -> Command:
-    """--allocate, which fills up manifests; the command gets `allocate`, networks."""
-    return click.option("--allocate", metavar="CIDR", help=ALLOCATE_HELP, callback=_allocated, hidden=True)(command)
-
-
+allocate_option = click.option("--allocate", metavar="CIDR", help=ALLOCATE_HELP, callback=_allocated, hidden=True)
+"""--allocate, which fills up manifests; the command gets `allocate`, networks."""
 endpoints_option = click.option(
     "--assume-endpoints", "endpoints", type=click.IntRange(1, 1000), help=ENDPOINTS_HELP, hidden=True,
     callback=lambda _context, _option, count: count or 0,

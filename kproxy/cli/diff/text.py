@@ -15,7 +15,6 @@ from kproxy.dataplane.compare.difference import Cause, Difference
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.packet import LOCAL
 from kproxy.dataplane.symbolic.host_rules import SideRules
-from kproxy.netfilter import Ruleset
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.nftables.style import Style
@@ -208,14 +207,9 @@ def text_difference(rulesets: Sequence[SideRules], labels: Sequence[str]) -> Ite
 
 
 def _save_lines(rules: SideRules) -> Iterator[str]:
-    for ruleset in rules.rulesets:
-        yield from _saved(ruleset)
-    yield from print_nft(rules.nftables, Style(stateless=True)).splitlines()
-
-
-def _saved(ruleset: Ruleset) -> Iterator[str]:
-    for table in ruleset.in_save_order().tables:
+    for table in (table for ruleset in rules.rulesets for table in ruleset.in_save_order().tables):
         yield f"*{table.name}"
         yield from (f":{chain.name} {chain.policy or '-'}" for chain in table.chains)
         yield from (rule.to_restore(chain.name) for chain in table.chains for rule in chain.rules)
         yield "COMMIT"
+    yield from print_nft(rules.nftables, Style(stateless=True)).splitlines()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 import click
 
@@ -13,22 +12,20 @@ from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.spec import DEFAULT_NAME, FABRIC
 from kproxy.lab.state import list_labs, open_lab
 
-Function = TypeVar("Function", bound=Callable[..., object])
 VARIABLE: Final = "KPROXY_LAB"
 """The environment variable that names the lab."""
-
-
-def name_option(function: Function) -> Function:
-    """--name of a lab that is there: $KPROXY_LAB, else the only one, else `lab`."""
-    return click.option(
-        "--name", metavar="NAME", envvar=VARIABLE, default=_only_lab, show_default=False,
-        help="Which lab. Default: $KPROXY_LAB, else the only one, else lab.",
-    )(function)  # fmt: skip
 
 
 def _only_lab() -> str:
     labs = list_labs()
     return labs[0].name if len(labs) == 1 else DEFAULT_NAME
+
+
+name_option = click.option(
+    "--name", metavar="NAME", envvar=VARIABLE, default=_only_lab, show_default=False,
+    help="Which lab. Default: $KPROXY_LAB, else the only one, else lab.",
+)  # fmt: skip
+"""--name of a lab that is there: $KPROXY_LAB, else the only one, else `lab`."""
 
 
 def open_model(name: str) -> LabModel:

@@ -71,7 +71,7 @@ def trace_hosts(
     if html is not None:
         from kproxy.explorer.export.commands import journeys_page
 
-        plain = click.unstyle(_text(question, found, assumed, said))
+        plain = "".join(f"{click.unstyle(line)}\n" for line in _lines(question, found, assumed, said))
         write_files({Path(html): journeys_page(network, question, found, plain)})
         if shown is None:
             return verdicts
@@ -82,7 +82,7 @@ def trace_hosts(
             del item["there"], item["back"]
         write_output(text_of(value, shown), None)
     else:
-        write_report(_text(question, found, assumed, said, hops=not summary).splitlines())
+        write_report(_lines(question, found, assumed, said, hops=not summary))
     return verdicts
 
 
@@ -96,17 +96,8 @@ def short(host: str) -> str:
     return f"{host.removeprefix(OUTSIDE)} (outside)" if host.startswith(OUTSIDE) else host
 
 
-def _text(
+def _lines(
     question: PathQuestion, found: Sequence[Journey], notes: Sequence[str], missing: Sequence[str], *, hops: bool = True
-) -> str:
-    lines = list(_summary(question, found, notes, missing))
-    for item in found[:MAX_SHOWN] if hops else ():
-        lines += ["", *_journey(item, question)]
-    return "\n".join(lines) + "\n"
-
-
-def _summary(
-    question: PathQuestion, found: Sequence[Journey], notes: Sequence[str], missing: Sequence[str]
 ) -> Iterator[str]:
     yield click.style(f"{question.protocol} {short(question.client)} → {question.destination}", bold=True)
     width = max(len(percent(item.probability)) for item in found)
@@ -116,6 +107,8 @@ def _summary(
         yield click.style(f"assumed: {each}", fg="yellow")
     for each in missing:
         yield click.style(each, fg="yellow")
+    for item in found[:MAX_SHOWN] if hops else ():
+        yield from ("", *_journey(item, question))
 
 
 def _end(item: Journey, question: PathQuestion) -> str:
