@@ -14,12 +14,12 @@ import click
 
 from kproxy.cli.live_snapshot import report_unread
 from kproxy.cli.output import labelled, output_option, report_note, write_files, write_output, write_result
-from kproxy.cli.sources import Sources, sources
+from kproxy.cli.sources import CURRENT, Sources, sources
 from kproxy.cluster.snapshot.contents import Contents, HostContents, contents_of
 from kproxy.cluster.snapshot.files import Files, open_files
 from kproxy.cluster.snapshot.layout import host_file
 from kproxy.cluster.snapshot.script import script
-from kproxy.cluster.sources import CURRENT, Kind
+from kproxy.cluster.sources import Kind
 from kproxy.collect.write import write_snapshot
 
 _MOST: Final = 12

@@ -15,11 +15,10 @@ from kproxy.cli.connection import Connection, connection_options
 from kproxy.cli.loading import SuggestingGroup
 from kproxy.cli.options import mode_option
 from kproxy.cli.output import output_option, report_error, report_note, working, write_files, write_result
-from kproxy.cli.sources import ONLY_NAMESPACE, Sources
+from kproxy.cli.sources import CURRENT, ONLY_NAMESPACE, Sources
 from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
 from kproxy.cluster.inputs import read_cluster, read_config, read_text
 from kproxy.cluster.snapshot.cluster import proxy_config_of
-from kproxy.cluster.sources import CURRENT
 from kproxy.errors import InputError, KproxyError
 from kproxy.render.golden import PATTERNS, ChainDifference, diff_save, golden_texts
 

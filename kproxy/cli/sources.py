@@ -54,6 +54,8 @@ _FILES: Final = (Kind.MANIFESTS, Kind.SNAPSHOT)
 OBJECTS: Final = (Kind.MANIFESTS, Kind.SNAPSHOT, Kind.LAB, Kind.CLUSTER)
 """What has the objects of a cluster."""
 EVERYTHING: Final = tuple(Kind)
+CURRENT: Final = SourceName("cluster:", Kind.CLUSTER, ("",))
+"""The kubeconfig's current context."""
 _BOTH: Final = "manifests or a live cluster"
 _NOT_ALLOCATED: Final = "--allocate goes with manifests: an API server has allocated what it has"
 _NOT_ASSUMED: Final = "--assume-endpoints goes with manifests: a live cluster has its own endpoints"

@@ -69,10 +69,6 @@ class SourceName(NamedTuple):
         return self.kind in (Kind.MANIFESTS, Kind.CLUSTER)
 
 
-CURRENT: Final = SourceName("cluster:", Kind.CLUSTER, ("",))
-"""The kubeconfig's current context."""
-
-
 def read_name(text: str) -> SourceName:
     """What a user names. Raises InputError: it is empty, or lacks a name."""
     scheme, colon, rest = text.partition(":")
