@@ -94,20 +94,18 @@ class Recorder:
 
     def _run(self) -> None:
         while True:
-            self._try(self._waiting.get())
-
-    def _try(self, event: Json) -> None:
-        for _ in range(_TRIES):
-            try:
-                self._write(event)
-                return
-            except TransportError as error:
-                # The API server may be reached again.
-                log.info("event: %s", error)
-                time.sleep(_PAUSE)
-            except ApiError as error:
-                log.warning("event refused: %s", error)
-                return
+            event = self._waiting.get()
+            for _ in range(_TRIES):
+                try:
+                    self._write(event)
+                    break
+                except TransportError as error:
+                    # The API server may be reached again.
+                    log.info("event: %s", error)
+                    time.sleep(_PAUSE)
+                except ApiError as error:
+                    log.warning("event refused: %s", error)
+                    break
 
     def _write(self, event: Json) -> None:
         meta = event["metadata"]

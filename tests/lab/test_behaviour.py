@@ -1,5 +1,5 @@
-"""What Services promise, with real packets: affinity over time, hairpin, health-check node ports, source ranges,
-draining, localhost node ports, MTU and fragments, stale UDP, ICMP errors through NAT."""
+"""What Services promise, with real packets: affinity over time, health-check node ports, source ranges,
+draining, MTU and fragments, stale UDP, ICMP errors through NAT."""
 
 from __future__ import annotations
 
@@ -90,15 +90,6 @@ def test_affinity_holds_and_ends_with_its_time(lab: Lab) -> None:
     eventually(forgotten)
 
 
-def test_a_pod_reaches_itself_and_sees_its_gateway(lab: Lab) -> None:
-    model = lab.model()
-    client = pod_of(model.cluster, "near")
-    found = follow(model, client, find_target(model.cluster, "svc/near"))
-    assert found.agrees
-    assert f"{POD}{found.answer.pod}" == client
-    assert found.answer.source_address == "10.244.1.1"
-
-
 def test_local_policy_keeps_the_source_and_says_where_endpoints_are(lab: Lab) -> None:
     model = lab.model()
     near = model.cluster.service("near")
@@ -155,14 +146,6 @@ def test_terminating_pods_serve_until_they_are_done(lab: Lab) -> None:
     while send_request(netns, address, 80, "TCP", timeout=0.5).end != "refused":
         assert time.monotonic() < deadline
     lab.kubectl("delete", "service", "drain")
-
-
-def test_localhost_node_ports(lab: Lab) -> None:
-    model = lab.model()
-    for text in ("localhost/pair:tcp80", "localhost/pair:udp90"):
-        found = follow(model, "node-3", find_target(model.cluster, text))
-        assert found.answer.end == "answered"
-        assert found.agrees
 
 
 def test_big_datagrams_are_cut_and_put_together_again(lab: Lab) -> None:
@@ -236,29 +219,6 @@ def test_udp_of_one_port_survives_the_last_endpoint(lab: Lab) -> None:
     assert now.startswith("default/stale")
     assert now != first
     lab.kubectl("delete", "deployment/stale", "service/stale")
-
-
-def test_pods_reach_the_api_server_through_its_service(lab: Lab) -> None:
-    model = lab.model()
-    client = pod_of(model.cluster, "near")
-    with Namespace.named(model.netns(client)) as inside:
-        assert inside.call(_first_octets, "10.96.0.1", 443)[:1] == b"\x16", "a TLS handshake"
-
-
-def _first_octets(address: str, port: int) -> bytes:
-    import ssl
-
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    outgoing, incoming = ssl.MemoryBIO(), ssl.MemoryBIO()
-    try:
-        context.wrap_bio(incoming, outgoing).do_handshake()
-    except ssl.SSLWantReadError:
-        with socket.create_connection((address, port), timeout=60) as connection:
-            connection.sendall(outgoing.read())
-            return connection.recv(5)
-    return b""
 
 
 def test_host_ports_of_pods(lab: Lab) -> None:

@@ -158,6 +158,9 @@ class PodServers:
 
 
 async def _accept(served: _Served, protocol: str, reader: StreamReader, writer: StreamWriter) -> None:
+    if served.closed:
+        writer.transport.abort()
+        return
     served.connections.add(writer)
     peer, local = (join_host_port(*writer.get_extra_info(name)[:2]) for name in ("peername", "sockname"))
     # The peer may go, and send more than there is room for.

@@ -66,57 +66,44 @@ class Tasks:
             first = init_containers_of(pod)
             for number, container in enumerate((*first, *containers_of(pod))):
                 name = str(container["name"])
-                if self._start_due(pod, container, tasks, netns, files):
+                task = tasks[name]
+                if task.process is None and (task.ended is None or _is_due(task)):
+                    self._start(pod, container, task, netns, files)
                     begun.append(name)
                 if number < len(first) and not tasks[name].succeeded:
                     break
         return begun
-
-    def is_initialized(self, pod: Object) -> bool:
-        """Whether what runs before the containers has ended well."""
-        with self._lock:
-            tasks = self._tasks.get(str(pod["metadata"]["uid"]), {})
-            return all(
-                (task := tasks.get(str(each["name"]))) is not None and task.succeeded
-                for each in init_containers_of(pod)
-            )
 
     def states(self, uid: str) -> Mapping[str, Task]:
         """How a pod's containers are now, by name."""
         with self._lock:
             return {name: copy.copy(task) for name, task in self._tasks.get(uid, {}).items()}
 
+    def is_initialized(self, pod: Object) -> bool:
+        """Whether what runs before the containers has ended well."""
+        states = self.states(str(pod["metadata"]["uid"]))
+        names = [str(each["name"]) for each in init_containers_of(pod)]
+        return all(name in states and states[name].succeeded for name in names)
+
     def left(self, uid: str) -> float | None:
         """Seconds until one is restarted."""
-        with self._lock:
-            due = [task.again for task in self._tasks.get(uid, {}).values() if task.again is not None]
+        due = [task.again for task in self.states(uid).values() if task.again is not None]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def is_running(self, uid: str) -> bool:
-        with self._lock:
-            return any(task.process is not None for task in self._tasks.get(uid, {}).values())
+        return any(task.process is not None for task in self.states(uid).values())
 
     def signal(self, uid: str, number: int) -> None:
         """Sends a signal to all that a pod's commands have started."""
-        with self._lock:
-            for task in self._tasks.get(uid, {}).values():
-                if task.process is not None:
-                    _signal(task.process.pid, number)
+        for task in self.states(uid).values():
+            if task.process is not None:
+                _signal(task.process.pid, number)
 
     def forget(self, uid: str) -> None:
         """Kills what still runs of a pod."""
         self.signal(uid, signal.SIGKILL)
         with self._lock:
             self._tasks.pop(uid, None)
-
-    def _start_due(
-        self, pod: Object, container: Object, tasks: Mapping[str, Task], netns: str, files: Mapping[str, str]
-    ) -> bool:
-        task = tasks[str(container["name"])]
-        if task.process is not None or not (task.ended is None or _is_due(task)):
-            return False
-        self._start(pod, container, task, netns, files)
-        return True
 
     def _start(self, pod: Object, container: Object, task: Task, netns: str, files: Mapping[str, str]) -> None:
         name, uid = str(container["name"]), str(pod["metadata"]["uid"])

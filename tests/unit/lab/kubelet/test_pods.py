@@ -1,11 +1,17 @@
-"""Pods as the kubelet reads them: ports, environment; and the status that it writes."""
+"""Pods as the kubelet reads them: ports, environment, resolv.conf; the status that it writes, and logs."""
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kproxy.lab.kubelet.environment import environment, expand, field_of, not_given
+from kproxy.lab.kubelet.logs import KEPT, PodLogs
 from kproxy.lab.kubelet.podspec import DEFAULT_PORTS, pod_ports
+from kproxy.lab.kubelet.resolver import files_of, remove_files, resolv_conf, write_files
 from kproxy.lab.kubelet.servers import Port
 from kproxy.lab.kubelet.status import pod_status, same_status
 from tests.support.lab.controlled import pod_of
@@ -91,3 +97,85 @@ def test_values_and_references() -> None:
     assert environment(pod, "a", terminal=True)["TERM"] == "xterm"
     assert "WHO" not in environment(pod, "b")
     assert expand("$$(A) $(A) $A", {"A": "1"}) == "$(A) 1 $A"
+
+
+MACHINE = "# ours\nnameserver 192.0.2.53\nsearch corp.example\noptions edns0\n"
+CLUSTER = "search n.svc.cluster.local svc.cluster.local cluster.local corp.example\nnameserver 10.96.0.10\n"
+CONFIG = {
+    "nameservers": ["1.2.3.4"], "searches": ["mine"],
+    "options": [{"name": "ndots", "value": "2"}, {"name": "rotate"}],
+}  # fmt: skip
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({}, f"{CLUSTER}options ndots:5\n"),
+        ({"dnsPolicy": "ClusterFirst", "hostNetwork": True}, None),
+        ({"dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": True}, f"{CLUSTER}options ndots:5\n"),
+        ({"dnsPolicy": "Default"}, None),
+        ({"dnsPolicy": "None", "dnsConfig": CONFIG}, "search mine\nnameserver 1.2.3.4\noptions ndots:2 rotate\n"),
+        (
+            {"dnsPolicy": "Default", "dnsConfig": CONFIG},
+            "search corp.example mine\nnameserver 192.0.2.53\nnameserver 1.2.3.4\noptions edns0 ndots:2 rotate\n",
+        ),
+        (
+            {"dnsConfig": {"options": [{"name": "ndots", "value": "1"}], "nameservers": ["10.96.0.10", "a", "b", "c"]}},
+            f"{CLUSTER}nameserver a\nnameserver b\noptions ndots:1\n",
+        ),
+    ],
+)
+def test_as_the_kubelet_writes_it(spec: dict[str, Any], text: str | None) -> None:
+    assert resolv_conf(pod(**spec), ["10.96.0.10"], MACHINE) == text
+
+
+def test_without_cluster_dns_a_pod_has_the_machines() -> None:
+    assert resolv_conf(pod(), [], MACHINE) is None
+
+
+def test_the_files_of_a_pod_go_with_it(tmp_path: Path) -> None:
+    write_files(pod(), ["10.96.0.10"], tmp_path)
+    files = files_of(tmp_path, "u")
+    assert set(files) == {"/etc/resolv.conf", "/etc/nsswitch.conf"}
+    assert "nameserver 10.96.0.10\n" in Path(files["/etc/resolv.conf"]).read_text()
+    assert Path(files["/etc/nsswitch.conf"]).read_text().endswith("hosts: files dns\n")
+    remove_files(tmp_path, "u")
+    assert (files_of(tmp_path, "u"), list(tmp_path.iterdir())) == ({}, [])
+    remove_files(tmp_path, "u")
+
+
+def test_lines_in_order_after_a_number_and_no_more_than_are_kept() -> None:
+    logs = PodLogs()
+    for number in range(KEPT + 10):
+        logs.add("u", f"line {number}")
+    lines = logs.lines("u")
+    assert (len(lines), lines[0].text, lines[-1].text) == (KEPT, "line 10", f"line {KEPT + 9}")
+    assert [line.text for line in logs.wait("u", lines[-3].number, 0.0) or ()] == [lines[-2].text, lines[-1].text]
+    assert logs.lines("other") == []
+
+
+def test_who_follows_gets_what_comes_and_hears_of_the_end() -> None:
+    logs = PodLogs()
+    logs.add("u", "one")
+    last = logs.lines("u")[-1].number
+    assert logs.wait("u", last, 0.0) == []
+    found: list[object] = []
+
+    def follow() -> None:
+        after = last
+        while (lines := logs.wait("u", after, 60.0)) is not None:
+            found.extend(line.text for line in lines)
+            after = lines[-1].number
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    logs.add("u", "two")
+    while "two" not in found:
+        thread.join(0.01)
+    logs.forget("u")
+    thread.join(60)
+    assert (thread.is_alive(), found) == (False, ["two"])
