@@ -107,42 +107,43 @@ def read_range_set(value: object, where: str) -> RangeSet:
         CniError: with code 7.
     """
     if not isinstance(value, list) or not value:
-        _bad(where, value, "must be a list of ranges that is not empty")
+        bad(where, value, "must be a list of ranges that is not empty")
     # The set that `ipam.subnet` and its companions make is no list in the configuration.
     ranges = [_read_range(item, f"{where}[{index}]" if where != "ipam" else where) for index, item in enumerate(value)]
     for index, one in enumerate(ranges):
         if one.version != ranges[0].version:
-            _bad(where, value, "mixes IPv4 and IPv6; make a set of each")
+            bad(where, value, "mixes IPv4 and IPv6; make a set of each")
         if any(one.start <= other.end and other.start <= one.end for other in ranges[:index]):
-            _bad(f"{where}[{index}]", value[index], "overlaps another range of the set")
+            bad(f"{where}[{index}]", value[index], "overlaps another range of the set")
     return RangeSet(tuple(ranges))
 
 
-def _bad(where: str, value: object, why: str) -> NoReturn:
+def bad(where: str, value: object, why: str) -> NoReturn:
+    """Raises CniError: a field of the configuration has a value that cannot be."""
     raise CniError(Code.INVALID_CONFIG, "invalid network configuration", f"{where}: {json.dumps(value)} {why}")
 
 
 def _read_range(item: object, where: str) -> Range:
     if not isinstance(item, dict) or not isinstance(item.get("subnet"), str):
-        _bad(where, item, 'must be {"subnet": CIDR, ...}')
+        bad(where, item, 'must be {"subnet": CIDR, ...}')
     try:
         subnet = ipaddress.ip_network(item["subnet"], strict=False)
     except ValueError:
-        _bad(f"{where}.subnet", item["subnet"], "is no CIDR")
+        bad(f"{where}.subnet", item["subnet"], "is no CIDR")
     if subnet.max_prefixlen - subnet.prefixlen < 2:
-        _bad(f"{where}.subnet", item["subnet"], "is too small: there must be room for a gateway and a pod")
+        bad(f"{where}.subnet", item["subnet"], "is too small: there must be room for a gateway and a pod")
     if subnet.is_multicast or subnet.is_loopback or subnet.prefixlen == 0:
-        _bad(f"{where}.subnet", item["subnet"], "has no addresses that a pod can have")
+        bad(f"{where}.subnet", item["subnet"], "has no addresses that a pod can have")
     first, final = int(subnet.network_address) + 1, int(subnet.broadcast_address)
     final -= subnet.version == 4
     start = _bound(item, "rangeStart", subnet, first, where)
     end = _bound(item, "rangeEnd", subnet, final, where)
     if start > end:
-        _bad(where, item, "has its rangeStart behind its rangeEnd")
+        bad(where, item, "has its rangeStart behind its rangeEnd")
     gateway = _bound(item, "gateway", subnet, first, where)
     start, end = max(start, first), min(end, final)
     if start > end or start == end == gateway:
-        _bad(where, item, "leaves no address for a pod")
+        bad(where, item, "leaves no address for a pod")
     return Range(subnet, start, end, subnet[gateway - int(subnet.network_address)])
 
 
@@ -153,9 +154,9 @@ def _bound(item: Mapping[str, Any], key: str, subnet: Network, default: int, whe
     try:
         address = ipaddress.ip_address(value)
     except ValueError:
-        _bad(f"{where}.{key}", value, "is no IP address")
+        bad(f"{where}.{key}", value, "is no IP address")
     if address not in subnet:
-        _bad(f"{where}.{key}", value, f"is not in {subnet}")
+        bad(f"{where}.{key}", value, f"is not in {subnet}")
     return int(address)
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from kproxy.overlay.errors import CniError, Code
 from kproxy.overlay.fieldnames import UNSUPPORTED
-from kproxy.overlay.ipam import Address, Network, RangeSet, read_range_set
+from kproxy.overlay.ipam import Address, Network, RangeSet, bad, read_range_set
 
 DEFAULT_DATA_DIR: Final = "/run/kproxy/cni"
 """On a tmpfs: leases must not outlive the namespaces they are for, and replacing a file on ext4 waits for its disk."""
@@ -75,10 +75,6 @@ class NetConf(NamedTuple):
     valid: frozenset[tuple[str, str]]
 
 
-def _bad(field: str, value: object, why: str) -> NoReturn:
-    raise CniError(Code.INVALID_CONFIG, "invalid network configuration", f"{field}: {json.dumps(value)} {why}")
-
-
 def _get(document: Mapping[str, Any], key: str, kind: type, default: Any, where: str = "") -> Any:
     value = document.get(key)
     if value is None:
@@ -86,7 +82,7 @@ def _get(document: Mapping[str, Any], key: str, kind: type, default: Any, where:
     # bool is a kind of int in Python, and not in JSON.
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         names = {bool: "true or false", int: "an integer", str: "a string", dict: "an object", list: "a list"}
-        _bad(f"{where}{key}", value, f"must be {names[kind]}")
+        bad(f"{where}{key}", value, f"must be {names[kind]}")
     return value
 
 
@@ -113,10 +109,10 @@ def read_netconf(document: Mapping[str, Any], arguments: Mapping[str, str], leni
                 raise CniError(Code.UNSUPPORTED_FIELD, "unsupported field", f"{key}: {json.dumps(document[key])}")
     data_dir = _get(document, "dataDir", str, DEFAULT_DATA_DIR)
     if not data_dir.startswith("/"):
-        _bad("dataDir", data_dir, "must be an absolute path")
+        bad("dataDir", data_dir, "must be an absolute path")
     iptables = _get(document, "iptables", str, "auto")
     if iptables not in ("auto", "nft", "legacy"):
-        _bad("iptables", iptables, "must be auto, nft or legacy")
+        bad("iptables", iptables, "must be auto, nft or legacy")
     valid = _valid(document)
     try:
         return _read_rest(document, arguments, data_dir, iptables, valid)
@@ -136,10 +132,10 @@ def _read_rest(
 ) -> NetConf:
     bridge = _get(document, "bridge", str, "cni0")
     if interface_name_problem(bridge):
-        _bad("bridge", bridge, "is no name of an interface")
+        bad("bridge", bridge, "is no name of an interface")
     mtu = _get(document, "mtu", int, 0)
     if mtu and not 68 <= mtu <= 65535:
-        _bad("mtu", mtu, "must be from 68 to 65535")
+        bad("mtu", mtu, "must be from 68 to 65535")
     is_gateway = _get(document, "isGateway", bool, True)
     is_default = _get(document, "isDefaultGateway", bool, False)
     hairpin = _get(document, "hairpinMode", bool, True)
@@ -150,7 +146,7 @@ def _read_rest(
     routes = tuple(_route(item, f"ipam.routes[{i}]") for i, item in _items(ipam, "routes", "ipam."))
     routes += _default_routes(ranges, routes) if is_default else ()
     if mtu and mtu < 1280 and any(item.is_ipv6 for item in ranges):
-        _bad("mtu", mtu, "is below 1280, the least that IPv6 works with")
+        bad("mtu", mtu, "is below 1280, the least that IPv6 works with")
     return NetConf(
         document["name"],
         bridge,
@@ -188,7 +184,7 @@ def _objects(document: Mapping[str, Any], key: str, where: str) -> list[Mapping[
     items = _items(document, key, where)
     for index, item in items:
         if not isinstance(item, dict):
-            _bad(f"{where}{key}[{index}]", item, "must be an object")
+            bad(f"{where}{key}[{index}]", item, "must be an object")
     return [item for _, item in items]
 
 
@@ -213,12 +209,12 @@ def _ranges(ipam: Mapping[str, Any], runtime: Mapping[str, Any]) -> tuple[RangeS
         # containerd's library passes a list of ranges, where the convention has a list of sets.
         sets.append((f"runtimeConfig.ipRanges[{i}]", [item] if isinstance(item, dict) else item))
     if not sets:
-        _bad("ipam.ranges", ipam.get("ranges"), "names no range to take addresses from")
+        bad("ipam.ranges", ipam.get("ranges"), "names no range to take addresses from")
     read = [read_range_set(item, where) for where, item in sets]
     for index, one in enumerate(read):
         for other in read[:index]:
             if any(a.subnet.overlaps(b.subnet) for a in one.ranges for b in other.ranges if a.version == b.version):
-                _bad(sets[index][0], sets[index][1], "overlaps another range set")
+                bad(sets[index][0], sets[index][1], "overlaps another range set")
     return tuple(read)
 
 
@@ -232,45 +228,45 @@ def _network(value: object, where: str) -> Network:
     try:
         return ipaddress.ip_network(value, strict=False)  # type: ignore[arg-type]  # anything else raises
     except ValueError:
-        _bad(where, value, "is no address or CIDR")
+        bad(where, value, "is no address or CIDR")
 
 
 def _address(value: object, where: str) -> Address:
     try:
         return ipaddress.ip_address(value)  # type: ignore[arg-type]
     except ValueError:
-        _bad(where, value, "is no IP address")
+        bad(where, value, "is no IP address")
 
 
 def _route(item: object, where: str) -> Route:
     if not isinstance(item, dict) or not isinstance(item.get("dst"), str):
-        _bad(where, item, 'must be {"dst": CIDR, ...}')
+        bad(where, item, 'must be {"dst": CIDR, ...}')
     destination = _network(item["dst"], f"{where}.dst")
     gateway = None if item.get("gw") in (None, "") else _address(item["gw"], f"{where}.gw")
     if gateway is not None and gateway.version != destination.version:
-        _bad(f"{where}.gw", item["gw"], f"is of another family than {destination}")
+        bad(f"{where}.gw", item["gw"], f"is of another family than {destination}")
     numbers = {}
     for key in ("mtu", "advmss", "priority", "table"):
         numbers[key] = _get(item, key, int, 0, f"{where}.")
         if not 0 <= numbers[key] <= 0xFFFFFFFF:
-            _bad(f"{where}.{key}", numbers[key], "must be from 0 to 4294967295")
+            bad(f"{where}.{key}", numbers[key], "must be from 0 to 4294967295")
     scope = _get(item, "scope", int, None, f"{where}.")
     if scope not in (None, *SCOPES):
-        _bad(f"{where}.scope", scope, f"must be one of {', '.join(map(str, SCOPES))}")
+        bad(f"{where}.scope", scope, f"must be one of {', '.join(map(str, SCOPES))}")
     return Route(destination, gateway, **numbers, scope=scope)
 
 
 def _port(item: object, where: str) -> PortMapping:
     if not isinstance(item, dict):
-        _bad(where, item, "must be an object")
+        bad(where, item, "must be an object")
     protocol = str(item.get("protocol") or "tcp").lower()
     if protocol not in _PROTOCOLS:
-        _bad(f"{where}.protocol", item.get("protocol"), "must be tcp, udp or sctp")
+        bad(f"{where}.protocol", item.get("protocol"), "must be tcp, udp or sctp")
     numbers = []
     for key in ("hostPort", "containerPort"):
         number = _get(item, key, int, 0, f"{where}.")
         if not 1 <= number <= 65535:
-            _bad(f"{where}.{key}", item.get(key), "must be from 1 to 65535")
+            bad(f"{where}.{key}", item.get(key), "must be from 1 to 65535")
         numbers.append(number)
     host = item.get("hostIP")
     address = None if host in (None, "") else _address(host, f"{where}.hostIP")
@@ -297,7 +293,7 @@ def _mac(runtime: Mapping[str, Any], arguments: Mapping[str, str]) -> str:
     parts = text.lower().split(":")
     valid = len(parts) == 6 and all(len(part) == 2 and set(part) <= set("0123456789abcdef") for part in parts)
     if not valid or int(parts[0], 16) & 1 or not any(int(part, 16) for part in parts):
-        _bad("runtimeConfig.mac", text, "is no unicast MAC address such as 02:00:00:00:00:01")
+        bad("runtimeConfig.mac", text, "is no unicast MAC address such as 02:00:00:00:00:01")
     return ":".join(parts)
 
 
@@ -311,6 +307,6 @@ def _valid(document: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
     found = set()
     for index, item in enumerate(_objects(document, key, "")):
         if not isinstance(item.get("containerID"), str):
-            _bad(f"{key}[{index}]", item, 'must be {"containerID", "ifname"}')
+            bad(f"{key}[{index}]", item, 'must be {"containerID", "ifname"}')
         found.add((item["containerID"], str(item.get("ifname", ""))))
     return frozenset(found)

@@ -57,7 +57,6 @@ class Request(NamedTuple):
         attachment: None for GC, STATUS and VERSION.
         netns: CNI_NETNS, a path; "" if it was not given.
         sandbox: a descriptor of that namespace, if the caller has opened it.
-        arguments: CNI_ARGS.
         conf: None for VERSION.
     """
 
@@ -65,7 +64,6 @@ class Request(NamedTuple):
     version: str
     attachment: Attachment | None
     netns: str
-    arguments: Mapping[str, str]
     conf: NetConf | None
     sandbox: int | None = None
 
@@ -82,17 +80,17 @@ def read_request(environ: Mapping[str, str], stdin: bytes) -> Request:
         raise CniError(Code.INVALID_ENVIRONMENT, "no CNI command", f"{given}; there are {', '.join(_REQUIRED)}")
     _check_required(command, environ)
     if command == "VERSION":
-        return Request(command, _version(_decode(stdin, command), command), None, "", {}, None)
+        return Request(command, _version(_decode(stdin, command), command), None, "", None)
     attachment = None
     if command not in ("GC", "STATUS"):
         attachment = Attachment(environ["CNI_CONTAINERID"], environ["CNI_IFNAME"])
-    version, arguments, conf = _configuration(command, stdin, environ.get("CNI_ARGS", ""))
-    return Request(command, version, attachment, environ.get("CNI_NETNS", ""), arguments, conf)
+    version, conf = _configuration(command, stdin, environ.get("CNI_ARGS", ""))
+    return Request(command, version, attachment, environ.get("CNI_NETNS", ""), conf)
 
 
 # A daemon is given the same configuration for every pod without port mappings.
 @functools.lru_cache(maxsize=8)
-def _configuration(command: str, stdin: bytes, text: str) -> tuple[str, Mapping[str, str], NetConf]:
+def _configuration(command: str, stdin: bytes, text: str) -> tuple[str, NetConf]:
     document = _decode(stdin, command)
     version = _version(document, command)
     arguments = _arguments("" if command in _SOFT else text)
@@ -102,7 +100,7 @@ def _configuration(command: str, stdin: bytes, text: str) -> tuple[str, Mapping[
     conf = read_netconf(document, arguments, lenient=command in _SOFT)
     if command == "CHECK" and conf.previous is None:
         raise CniError(Code.INVALID_CONFIG, "CHECK needs prevResult", "the result of ADD must come with it")
-    return version, arguments, conf
+    return version, conf
 
 
 def _check_required(command: str, environ: Mapping[str, str]) -> None:
