@@ -37,7 +37,7 @@ GOLDEN = sorted(path.parent for path in (ROOT / "rules_golden").glob("*/cluster.
 CASES = [*GOLDEN, *CLUSTERS, MINIKUBE]
 GROUPS = 18
 
-groups = pytest.mark.parametrize("group", spread(range(GROUPS), 1, 3))
+groups = pytest.mark.parametrize("group", spread(range(GROUPS), 1, 1))
 
 
 def read(case: Path) -> tuple[Manifests, KubeProxyConfiguration]:
@@ -105,7 +105,7 @@ def test_what_kube_proxy_left_on_a_node_is_taken_over() -> None:
 
 
 @pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: str(variant.value))
-@pytest.mark.parametrize("kills", [5, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", spread([2, 5, 60], 1, 1))
 def test_a_killed_process_leaves_nothing_that_the_next_apply_does_not_mend(
     variant: Variant, kills: int, tmp_path: Path
 ) -> None:

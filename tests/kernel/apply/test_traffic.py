@@ -29,6 +29,7 @@ from kproxy.linux.sync.iptables.reconcile import plan_runs, reconcile_rules
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Renderer, Target, render_options, render_target
 from kproxy.services import IPFamily, ServiceState
+from tests.support.examples import spread
 from tests.support.kernel.apply_network import (
     CLUSTER_IP,
     ENDPOINTS,
@@ -140,7 +141,7 @@ def test_entries_of_an_apply_that_was_taken_back_go(net: Network, monkeypatch: p
 
 
 ACTS = (full_apply, failing_apply, killed_apply)
-LENGTHS = [7, pytest.param(300, marks=pytest.mark.soak)]
+LENGTHS = spread([3, 7, 300], 1, 1)
 SMALL_BATCHES = partial(plan_runs, chains_per_batch=7, batches_per_run=2)
 
 

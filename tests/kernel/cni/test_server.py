@@ -184,6 +184,7 @@ def test_without_anything_of_cni_it_says_what_it_is_and_waits_for_no_input(tmp_p
             assert "0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0" in process.stderr.read()
 
 
+@pytest.mark.slow
 def test_a_daemon_that_is_killed_leaves_nothing_that_del_does_not_clean(
     launched: tuple[Runtime, dict[str, str], Path],
 ) -> None:

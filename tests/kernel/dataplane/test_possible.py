@@ -21,6 +21,7 @@ from kproxy.dataplane import Connection, Host, Index, Packet, RoutingRule, index
 from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.netfilter import Family, canonical_ruleset
 from kproxy.netfilter.nftables.text import parse_nft
+from tests.support.examples import spread
 from tests.support.kernel.dataplane_agree import Bench, Tally
 from tests.support.kernel.dataplane_nft_rules import NftGenerator
 from tests.support.kernel.dataplane_rules import Generator, Packets
@@ -145,7 +146,7 @@ def judged(plain: tuple[Node, Host], seeds: Iterable[int], count: int) -> Tally:
     return tally
 
 
-@pytest.mark.parametrize("group", range(4))
+@pytest.mark.parametrize("group", spread(range(24), 1, 1))
 def test_what_the_kernel_does_is_possible(plain: tuple[Node, Host], group: int) -> None:
     tally = judged(plain, range(9000 + 30 * group, 9030 + 30 * group), 20)
     assert tally.open > tally.packets // 20
@@ -154,9 +155,3 @@ def test_what_the_kernel_does_is_possible(plain: tuple[Node, Host], group: int) 
 def test_what_the_longer_run_found_once(plain: tuple[Node, Host]) -> None:
     """A raw table that was not seen may keep packets from being tracked; of two ways to refuse, both are possible."""
     judged(plain, [70484, 70641, 70712, 70953], 40)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("group", range(20))
-def test_much_of_what_the_kernel_does_is_possible(plain: tuple[Node, Host], group: int) -> None:
-    judged(plain, range(70_000 + 60 * group, 70_060 + 60 * group), 40)

@@ -25,9 +25,9 @@ both_families = pytest.mark.parametrize("family", list(IPFamily), ids=lambda fam
 
 
 @both_families
-@pytest.mark.parametrize("group", spread(range(24), 1, 1))
+@pytest.mark.parametrize("group", spread(range(48), 1, 1))
 def test_it_agrees_with_iptables_save(family: IPFamily, group: int) -> None:
-    for case in [*CLUSTERS, MINIKUBE][group::24]:
+    for case in [*CLUSTERS, MINIKUBE][group::48]:
         with fresh_namespace() as name, Namespace.named(name) as namespace:
             executor = IptablesExecutor(namespace, find_iptables(family, Variant.LEGACY))
             executor.restore(FOREIGN_V6 if family.is_ipv6 else FOREIGN)

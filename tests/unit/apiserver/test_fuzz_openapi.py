@@ -18,6 +18,7 @@ from kproxy.apiserver.schema.protobuf import MEDIA_TYPE, decode_envelope, has_me
 from tests.support.apiserver.definitions import definition
 from tests.support.apiserver.openapi_fuzz import Drawn, Generator, seeds
 from tests.support.apiserver.server import TOKENS, Api
+from tests.support.examples import spread
 from tests.support.waiting import PATIENCE
 
 WITNESS = "/api/v1/namespaces/default/configmaps/witness"
@@ -111,12 +112,6 @@ def _everything(api: Api) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_requests_from_its_own_openapi(tmp_path: Path, seed: int) -> None:
-    _fuzz(tmp_path, seed, 700)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(10, 12))
-def test_many_requests_from_its_own_openapi(tmp_path: Path, seed: int) -> None:
-    _fuzz(tmp_path, seed, 4000)
+@pytest.mark.parametrize("count", spread([300, 700, 4000], 1, 1))
+def test_requests_from_its_own_openapi(tmp_path: Path, count: int) -> None:
+    _fuzz(tmp_path, count, count)

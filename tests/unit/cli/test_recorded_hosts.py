@@ -45,6 +45,7 @@ def test_a_mixed_host_by_the_command_of_the_documentation(kproxy: Run, tmp_path:
     assert done.stdout.count("would settle it: --assume '-m rpfilter --validmark --invert=yes|no'") == 1
 
 
+@pytest.mark.slow
 def test_what_a_new_release_of_firewalld_changed(kproxy: Run) -> None:
     """firewalld 1.3 lets a banned address out if it comes by another zone's link, 2.3 does not: so the kernel."""
     name = "a banned address from the inner link to the outside"

@@ -14,6 +14,7 @@ from tests.support import paths
 from tests.support.cli import KPROXY, Run, run_kproxy
 from tests.support.cluster import audited
 from tests.support.cluster.snapshots import write_files
+from tests.support.examples import spread
 
 SCENARIO = paths.ROOT / "rules_golden" / "minikube"
 SAVE = SCENARIO / "expected" / "minikube.v4.save"
@@ -34,7 +35,7 @@ def arguments(command: str, rules: str | Path) -> tuple[str | Path, ...]:
     }[command]
 
 
-@pytest.mark.parametrize("command", ["trace", "ipset", "diff", "migrate", "explore"])
+@pytest.mark.parametrize("command", spread(["trace", "ipset", "diff", "migrate", "explore"], 2, 1))
 def test_files(kproxy: Run, tmp_path: Path, command: str) -> None:
     rules = tmp_path / "rules"
     rules.write_bytes(LONG)
@@ -48,7 +49,7 @@ def test_files(kproxy: Run, tmp_path: Path, command: str) -> None:
     assert f"{rules}: {TOO_LARGE}" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["trace", "diff", "migrate", "explore"])
+@pytest.mark.parametrize("command", spread(["trace", "diff", "migrate", "explore"], 1, 1))
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
 def test_what_never_ends(command: str, device: str) -> None:
     done = run_kproxy(*map(str, arguments(command, device)), timeout=120)
@@ -56,7 +57,7 @@ def test_what_never_ends(command: str, device: str) -> None:
     assert TOO_LARGE in done.stderr
 
 
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("named", spread([True, False], 1, 0))
 def test_a_pipe_that_never_ends(tmp_path: Path, named: bool) -> None:
     endless = "while True: print('# more')"
     rules = tmp_path / "pipe"

@@ -16,6 +16,7 @@ from kproxy.netfilter import Family
 from kproxy.render import Features, Target
 from tests.support.cluster.alike_services import NODES, random_cluster
 from tests.support.cluster.foreign_rules import random_rules
+from tests.support.examples import spread
 from tests.support.migrate import TO_NFTABLES
 
 
@@ -32,7 +33,7 @@ def _report(
 
 
 @pytest.mark.parametrize("family", list(Family))
-@pytest.mark.parametrize("seed", [103, 104, 107])
+@pytest.mark.parametrize("seed", spread([104, 103, 107], 1, 0))
 def test_the_report_is_the_same(seed: int, family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "FEW", 0)
     cluster = random_cluster(seed, family, 16)
@@ -43,7 +44,7 @@ def test_the_report_is_the_same(seed: int, family: Family, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("family", list(Family))
-@pytest.mark.parametrize("seed", [*(pytest.param(each, marks=pytest.mark.soak) for each in (102, 105)), 110])
+@pytest.mark.parametrize("seed", spread([110, 102, 105], 0, 1))
 def test_the_report_is_the_same_among_rules_of_others(
     seed: int, family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:

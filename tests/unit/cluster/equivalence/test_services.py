@@ -26,6 +26,7 @@ from kproxy.services.endpoints import Endpoint
 from kproxy.services.topology import SelectedEndpoints
 from tests.support.cluster.alike_services import NODES, random_cluster
 from tests.support.cluster.foreign_rules import OUTSIDE, UNFIT, random_rules
+from tests.support.examples import spread
 from tests.support.services.builders import make_endpoint, make_node, make_service, make_slice
 
 PROTOCOLS = {"TCP": 6, "UDP": 17}
@@ -101,7 +102,7 @@ def _chosen(cluster: Manifests, facts: NodeFacts, name: str) -> Representatives:
 
 
 @pytest.mark.parametrize("family", list(Family))
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", spread(range(12), 2, 1))
 def test_what_stands_for_a_service_is_treated_as_it_is(seed: int, family: Family) -> None:
     cluster = random_cluster(seed, family, 14)
     config = _config(node_port_addresses=("primary",)) if seed % 2 else _config()
@@ -122,7 +123,7 @@ def test_what_stands_for_a_service_is_treated_as_it_is(seed: int, family: Family
 
 
 @pytest.mark.parametrize("family", list(Family))
-@pytest.mark.parametrize("seed", range(FOREIGN))
+@pytest.mark.parametrize("seed", spread(range(FOREIGN), 2, 1))
 def test_what_stands_for_a_service_is_treated_as_it_is_among_rules_of_others(seed: int, family: Family) -> None:
     cluster = random_cluster(seed, family, 18)
     foreign = random_rules(seed, cluster, family)

@@ -21,6 +21,7 @@ from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target
 from kproxy.render.ipvs.node import RenderedIpvs
+from tests.support.examples import spread
 from tests.support.migrate import NODE, endpoints, node, service, write
 from tests.support.recorded import IPVS_CLUSTERS
 
@@ -43,21 +44,8 @@ def reasons(done: Analysis) -> set[str]:
 
 
 @pytest.mark.parametrize("to", TARGETS)
-@pytest.mark.parametrize("case", IPVS_CLUSTERS[::13], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", spread(IPVS_CLUSTERS, 2, 3), ids=lambda case: case.name)
 def test_recorded_clusters_have_no_other_difference(case: Path, to: str) -> None:
-    _reasons_of_recorded(case, to)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("to", TARGETS)
-@pytest.mark.parametrize(
-    "case", [case for place, case in enumerate(IPVS_CLUSTERS) if place % 13], ids=lambda case: case.name
-)
-def test_all_recorded_clusters_have_no_other_difference(case: Path, to: str) -> None:
-    _reasons_of_recorded(case, to)
-
-
-def _reasons_of_recorded(case: Path, to: str) -> None:
     manifests = load_manifests([case / "cluster.yaml", case / "service-cidr.yaml"])
     config = load_config(str(case / "config.ipvs.yaml")).config
     for family in Family:
