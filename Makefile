@@ -39,7 +39,7 @@ test-slow: $(READY)  ## The slow suites that .ci/run adds; as root with containe
 	[ "$$(id -u)" -ne 0 ] || sh scripts/container-tools.sh $(VENV)/container-tools
 	sh scripts/web.sh tools
 	$(MAKE) --no-print-directory $(DOCS_READY)
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow $(SLOW_FILES)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "slow and not soak" $(SLOW_FILES)
 
 test-soak: $(READY)  ## What CI leaves out: 20,000 packets, thousands of applies under traffic, other random examples
 	KPROXY_RANDOM=1 $(BIN)/pytest -n 2 -m "soak or hypothesis"

@@ -13,7 +13,7 @@ from tests.support.examples import spread
 GROUPS = groups()
 
 
-@pytest.mark.parametrize("name", spread(list(GROUPS), 20, 12))
+@pytest.mark.parametrize("name", spread(list(GROUPS), 14, 12))
 def test_answers_are_the_frozen_ones(name: str) -> None:
     wanted = recorded(name)
     found = {title: ask(question) for title, question in GROUPS[name]}

@@ -15,7 +15,7 @@ from tests.support.cli import run_kproxy
 from tests.support.lab.audit_damages import DAMAGES, NFTABLES_DAMAGES, Damage
 from tests.support.lab.labtools import Lab, deployment, lab_up, service
 
-pytestmark = [pytest.mark.root]
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module", params=["iptables", "nftables"])

@@ -21,7 +21,7 @@ from kproxy.linux.namespace import Namespace
 from tests.support.explorer.client import serving
 from tests.support.lab.labtools import Lab, deployment, lab_up, service
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,6 @@ def test_what_needs_the_api_server_says_so_and_changes_nothing(lab: Lab) -> None
         lab.run("heal", "apiserver")
 
 
-@pytest.mark.slow
 def test_a_node_joins_takes_pods_and_leaves(lab: Lab) -> None:
     lab.run("node", "add")
     try:

@@ -121,7 +121,7 @@ MOMENTS: Final = 24
 
 
 @root_only
-@pytest.mark.parametrize("moment", spread(range(MOMENTS), 3, 3))
+@pytest.mark.parametrize("moment", spread(range(MOMENTS), 1, 3))
 def test_ctrl_c_at_any_moment_of_up(tmp_path: Path, moment: int) -> None:
     """As a terminal sends it: to the whole process group. One line, and nothing is left."""
     lab = Lab(fresh_name(), tmp_path)
@@ -155,6 +155,7 @@ def _handles_sigterm(pid: int) -> bool:
 
 
 @root_only
+@pytest.mark.slow
 def test_the_kubeconfig_is_for_the_user_of_sudo() -> None:
     # pytest's directories are root's alone, and each run that begins makes them so again.
     with TemporaryDirectory() as made:

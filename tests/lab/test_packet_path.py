@@ -157,8 +157,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("matrix")
 
 
+@pytest.mark.parametrize("every", [EVERY, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("mode", ["iptables", "nftables"])
-def test_every_hop_of_every_cell(root: Path, mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_hop_of_every_cell(root: Path, mode: str, every: int, capsys: pytest.CaptureFixture[str]) -> None:
     with lab_up(root, "--nodes", "3", "--ip-family", "dual", "--mode", mode) as lab:
         families = lab.directory.running().spec.families
         lab.apply(*workloads(), *services(families))
@@ -168,8 +169,7 @@ def test_every_hop_of_every_cell(root: Path, mode: str, capsys: pytest.CaptureFi
             node = next(item for item in cluster.node("node-1").addresses if (":" in item) == (":" in address))
             lab.run("exec", "fabric", "--", "ip", "route", "add", f"{address}/{length}", "via", node)
         wanted = list(cells(cluster))
-        if mode == "nftables":
-            wanted = wanted[::EVERY]
+        wanted = wanted[::every]
         # IntervalPartition that wait for silence wait together.
         wanted.sort(key=lambda cell: (cell[0], cell[2].kind, cell[2].node))
         counts, wrong = run(lab.directory.running().spec, cluster, wanted)

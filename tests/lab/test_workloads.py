@@ -16,7 +16,7 @@ from kproxy.linux.namespace import Namespace
 from tests.support.lab.labtools import Lab, deployment, lab_up, service
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from tests.support import paths
 from tests.support.cni.client import ip, namespaces
 from tests.support.processes import read_until, started
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 ROOT = paths.ROOT
 DEPLOY = ROOT / "deploy" / "overlay"
 KPROXY = str(Path(sys.executable).parent / "kproxy")

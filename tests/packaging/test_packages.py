@@ -189,6 +189,7 @@ def test_the_wheel_alone_renders_traces_and_compares(clean: Path, dist: Path, wh
         assert f"pip install 'kube-kproxy[{extra}]'" in done.stderr
 
 
+@pytest.mark.soak
 def test_both_work_with_every_python_that_is_here(dist: Path, wheels: Wheels, tmp_path: Path) -> None:
     """The sdist is built and the wheel installed in environments with nothing in them."""
     tried = []

@@ -107,7 +107,7 @@ STATES = (
 )
 
 
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("width", [1400, pytest.param(390, marks=pytest.mark.soak)])
 def test_nothing_on_the_map_covers_words(page: Page, width: int) -> None:
     page.size(width, 900)
     covered = []

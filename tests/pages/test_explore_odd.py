@@ -15,6 +15,8 @@ from tests.support.browser import running_browser
 from tests.support.explore import Page, exploring, looking, place
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 DUMP = ROOT / "docs/examples/worker-1.save"
 LONG = ".".join(["n" * 60] * 4) + "-long-enough"
 assert len(LONG) > 250
@@ -104,7 +106,6 @@ def test_a_part_of_the_map_without_hosts_has_a_size(browser: Any, tmp_path: Path
         assert not [each for each in sizes if each and re.search(r"Infinity|NaN", each)]
 
 
-@pytest.mark.slow
 def test_nodes_that_only_endpoints_name_are_nodes_and_other_endpoints_are_bounded(browser: Any, tmp_path: Path) -> None:
     named = [f"worker-{number}" for number in range(600)]
     items = (service(), node("worker-0", 0), *endpoints(named, service()))
@@ -141,7 +142,7 @@ def test_what_turns_words_round_is_marked_and_can_be_asked(browser: Any, tmp_pat
         assert set(browser.execute_script(styles)) == {"isolate"}
 
 
-@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("width", [390, 1280])
 def test_the_longest_names_make_no_view_wider_than_the_window(browser: Any, tmp_path: Path, width: int) -> None:
     names = [f"{LONG[:250]}-{number}" for number in range(3)]
     long = service("s" * 63, "n" * 63)

@@ -18,6 +18,8 @@ from tests.support.browser import check_light_dark_and_narrow, running_browser
 from tests.support.cli import KPROXY
 from tests.support.explore import Page, place, write_showcase
 
+pytestmark = pytest.mark.slow
+
 ROOT = paths.ROOT
 GOLDEN = ROOT / "rules_golden"
 MINI = GOLDEN / "minikube"
@@ -202,7 +204,6 @@ def test_other_ends(
     assert bool(page.all("p.now.stops.bad")) == lost, "what is lost is opened where it is lost"
 
 
-@pytest.mark.slow
 def test_the_way_over_all_hosts_on_the_map(browser: Any, tmp_path: Path) -> None:
     """`kproxy trace --snapshot --html`, without a server: the rewritten header, the tunnel, the way back."""
     snapshot, file = write_showcase(tmp_path / "shop"), tmp_path / "way.html"
@@ -223,7 +224,6 @@ def test_the_way_over_all_hosts_on_the_map(browser: Any, tmp_path: Path) -> None
     assert page.complaints() == []
 
 
-@pytest.mark.slow
 def test_the_pages_of_diff_migrate_and_audit(browser: Any, tmp_path: Path) -> None:
     other = GOLDEN / "no-endpoints/cluster.yaml"
     file = tmp_path / "diff.html"
@@ -280,7 +280,6 @@ COMMIT
 """
 
 
-@pytest.mark.slow
 def test_ways_of_a_change_of_mode_say_whether_other_rules_count(browser: Any, tmp_path: Path) -> None:
     file, dump = tmp_path / "switch.html", tmp_path / "node.save"
     dump.write_text(MARKED)

@@ -69,7 +69,7 @@ COMMIT
 COMBINATIONS = [(family, variant) for family in IPFamily for variant in Variant]
 groups = pytest.mark.parametrize(
     ("family", "variant", "group"),
-    spread([(*combination, group) for combination in COMBINATIONS for group in range(GROUPS)], 1, 2),
+    spread([(*combination, group) for combination in COMBINATIONS for group in range(GROUPS)], 0, 2),
 )
 
 

@@ -125,7 +125,7 @@ def run(node: tuple[Node, Host], seed: int, count: int) -> Counter[str]:
 
 
 def test_mutants(node: tuple[Node, Host]) -> None:
-    answers = run(node, 19, 70)
+    answers = run(node, 19, 35)
     assert all(answers[f"{kind} told"] for kind in KINDS), answers
     assert any(name.endswith("alike") for name in answers), answers
 

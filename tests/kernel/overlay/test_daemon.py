@@ -20,7 +20,7 @@ from tests.support.overlay.network import OUTSIDE, Network, ask, node_object, ou
 from tests.support.processes import read_until, started
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 NODES = "/api/v1/nodes"
 OVERLAY = [*KPROXY, "overlay"]
 

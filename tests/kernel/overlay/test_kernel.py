@@ -12,7 +12,7 @@ from kproxy.overlay.plan import Backend
 from tests.support.cni.client import ip
 from tests.support.overlay.network import ALL, Network, reaches, three_nodes
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
 @pytest.fixture

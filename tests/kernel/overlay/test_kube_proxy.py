@@ -30,7 +30,7 @@ from tests.support.overlay.network import (
     udp,
 )
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 VIPS = {4: "10.96.0.{}", 6: "fd00:10:96::{}"}
 
 

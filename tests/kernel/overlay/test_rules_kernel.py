@@ -18,6 +18,7 @@ from kproxy.linux.process import run
 from kproxy.netfilter.hooks import Variant
 from kproxy.overlay.rules import RuleSettings
 from tests.support.cni.client import ip
+from tests.support.examples import spread
 from tests.support.overlay.network import (
     ALL,
     COMMANDS,
@@ -68,7 +69,7 @@ def everything(network: Network, number: int) -> list[str]:
     return sorted([*found, *map(str.strip, printed.splitlines())])
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", spread(list(WAYS), 1, 1))
 def test_a_pod_reaches_an_address_that_knows_no_way_back(network: Network, outside: Namespace, way: str) -> None:
     for family in (4, 6):
         assert ask(network.pod[1], "", outside, OUTSIDE[family], family, wait=1) is None, "there is no way back"
@@ -79,7 +80,7 @@ def test_a_pod_reaches_an_address_that_knows_no_way_back(network: Network, outsi
         assert ask(network.pod[2], "", outside, OUTSIDE[family], family, wait=1) is None, "node 2 has no rules"
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", spread(list(WAYS), 1, 1))
 def test_traffic_inside_of_the_cluster_keeps_its_addresses(network: Network, outside: Namespace, way: str) -> None:
     for number in ALL:
         network.keep_rules(number, *WAYS[way])
@@ -104,7 +105,7 @@ def subprocess_route(namespace: Namespace, verb: str, destination: str, gateway:
 
 
 @pytest.mark.parametrize("dropping", ["nft", "legacy"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", spread(list(WAYS), 1, 1))
 def test_pods_are_reached_through_a_forward_chain_that_drops(
     network: Network, outside: Namespace, way: str, dropping: str
 ) -> None:
@@ -127,7 +128,7 @@ def test_pods_are_reached_through_a_forward_chain_that_drops(
     assert len(places) == 2
 
 
-@pytest.mark.parametrize("variant", ["nft", "legacy"])
+@pytest.mark.parametrize("variant", spread(["nft", "legacy"], 1, 1))
 def test_a_rule_that_refuses_everything_comes_after_the_overlays(network: Network, variant: str) -> None:
     way = WAYS[variant]
     for number in (1, 2):
@@ -180,7 +181,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("table", ["nat", "filter"])
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("variant", ["nft", "legacy"])
+@pytest.mark.parametrize("variant", spread(["nft", "legacy"], 1, 1))
 def test_damage_to_the_rules_is_reported_and_mended(network: Network, variant: str, damage: str, table: str) -> None:
     way = WAYS[variant]
     network.keep_rules(1, *way)
@@ -215,7 +216,7 @@ def test_other_options_leave_nothing_of_the_former_ones(network: Network) -> Non
     assert [line for line in after if "198.51.100.7" in line] == [line for line in before if "198.51.100.7" in line]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", spread(list(WAYS), 1, 1))
 def test_removing_the_overlay_leaves_what_is_not_its_own(network: Network, way: str) -> None:
     name = network.names["n1"]
     iptables(network, 1, "nft", 4, "-A", "FORWARD", "-s", "198.51.100.7", "-j", "DROP")

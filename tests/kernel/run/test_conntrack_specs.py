@@ -23,6 +23,7 @@ import pytest
 from kproxy.client import ENDPOINT_SLICES, NODES, SERVICES, RestClient
 from kproxy.linux.namespace import Namespace
 from kproxy.netfilter.hooks import Variant
+from tests.support.examples import spread
 from tests.support.kernel.agent_runs import NODE, Agent, node, put, running_agent, running_server
 from tests.support.kernel.namespaces import fresh_namespace, run
 from tests.support.waiting import eventually
@@ -40,7 +41,9 @@ MANY = int(os.environ.get("KPROXY_ROUNDS", "50"))
 
 rounds = pytest.mark.parametrize("rounds", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
 endpoints_by = pytest.mark.parametrize("by_controller", [False, True], ids=["slices", "controller"])
-variants = pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value, scope="module")
+variants = pytest.mark.parametrize(
+    "variant", spread(list(Variant), 1, 1), ids=lambda variant: variant.value, scope="module"
+)
 
 
 class Network:

@@ -71,7 +71,7 @@ def arguments(server: Server, namespace: str, variant: str = "nft") -> tuple[str
     return (*target, *FAST)
 
 
-@pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value)
+@pytest.mark.parametrize("variant", spread(list(Variant), 1, 1), ids=lambda variant: variant.value)
 def test_follows_the_server_and_mends_what_others_do(
     server: Server, client: RestClient, namespace: str, tmp_path: Path, variant: Variant
 ) -> None:
@@ -129,7 +129,7 @@ def test_a_server_that_is_killed_and_comes_back(
         assert agent.stop(signal.SIGINT) == 0
 
 
-@pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value)
+@pytest.mark.parametrize("variant", spread(list(Variant), 1, 1), ids=lambda variant: variant.value)
 def test_rules_are_kept_whatever_becomes_of_the_node_in_mode_node_cidr(
     server: Server, client: RestClient, namespace: str, tmp_path: Path, variant: Variant
 ) -> None:
@@ -215,7 +215,7 @@ def test_a_lock_that_is_held_delays_and_loses_nothing(
     assert max(retries) <= 0.2, "who waited in vain goes on waiting: not a moment after the release is lost"
 
 
-@pytest.mark.parametrize("variant", ["auto", "nft"])
+@pytest.mark.parametrize("variant", spread(["auto", "nft"], 1, 1))
 def test_nft_needs_no_lock(
     server: Server, client: RestClient, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str
 ) -> None:

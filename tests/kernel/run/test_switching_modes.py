@@ -31,7 +31,7 @@ from tests.support.kernel.churned_service import History, check, choose
 from tests.support.kernel.namespaces import run
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
 def manifests(chosen: frozenset[str]) -> str:

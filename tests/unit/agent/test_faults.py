@@ -13,6 +13,7 @@ import pytest
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from tests.support.agent.kernel import DRIFTS, FaultyTables
 from tests.support.agent.simulation import SYNC_PERIOD, World
+from tests.support.examples import spread
 from tests.support.kernel.table_edits import TABLE_KINDS
 
 QUICK = 40
@@ -67,7 +68,7 @@ def assert_clean(world: World) -> None:
     assert held.chains.keys() == desired.chains.keys()
 
 
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("chunk", spread(range(4), 1, 1))
 def test_the_kernel_ends_with_the_servers_state(chunk: int) -> None:
     for seed in range(chunk * QUICK // 4, (chunk + 1) * QUICK // 4):
         settle(seed)
@@ -160,7 +161,7 @@ def test_drift_is_repaired_within_a_sync_period(mode: str, kind: str) -> None:
     assert mended >= 3
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_memory_is_level_through_hours_of_faults() -> None:
     world = World(7, faults_until=1e9, writes_until=1e9, rate=0.05, pace=3.0)
     sizes = []

@@ -266,6 +266,7 @@ def test_long_lists_of_owners_are_applied_item_by_item(shared: Api) -> None:
     shared.ok("DELETE", path.partition("?")[0])
 
 
+@pytest.mark.slow
 def test_an_object_does_not_grow_with_each_client_that_applies_it(shared: Api) -> None:
     path = "/api/v1/namespaces/default/configmaps/grows"
     data = {f"k{number}": "v" for number in range(20_000)}

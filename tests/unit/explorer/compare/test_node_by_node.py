@@ -182,6 +182,7 @@ def test_rules_of_others_that_tell_services_apart(kind: str, tmp_path: Path, mon
     assert _differing(explorer, 0, monkeypatch) == differing
 
 
+@pytest.mark.slow
 def test_nodes_whose_other_rules_differ_in_their_own_addresses_are_compared_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
