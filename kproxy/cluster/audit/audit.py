@@ -126,7 +126,7 @@ def _unseen_objects(cluster: Cluster) -> Iterator[Unseen]:
 
 def _unseen(node: AuditedNode) -> Iterator[Unseen]:
     """What was not seen of a node. Rules of a family in which it has an address are expected to be there."""
-    yield from node.host.unseen_of(node.families)
+    yield from node.unseen if node.mode == MODE_IPVS else node.host.unseen_of(node.families)
     if not node.config_known and any(node.host.knows_rules(family) for family in node.families):
         yield suspect(
             node.name, None, CONFIGURATION, "masquerading, node ports and external policy Local are not judged"
@@ -165,13 +165,10 @@ def _part(shared: AuditedCluster, some: range, tell: Tell) -> Part:
             continue
         found += observe_node(node)
         if node.mode == MODE_IPVS:
-            if node.host.ipvs is not None:  # else IPVS is among what was not seen
-                found += [each for family in node.families for each in observe_ipvs(node, family)]
-                judged.append(node.name)
-            then = "what kube-proxy has made is compared, and no packet is sent through rules of other programs"
-            undecided.append((node.name, Gap("mode ipvs", then)))
-            continue
-        if node.mode not in (MODE_IPTABLES, MODE_NFTABLES):
+            if node.host.ipvs is None:
+                continue  # IPVS is among what was not seen
+            found += [each for family in node.families for each in observe_ipvs(node, family)]
+        elif node.mode not in (MODE_IPTABLES, MODE_NFTABLES):
             then = "its rules are not judged: iptables and nftables mode are known"
             undecided.append((node.name, Gap(f"mode {node.mode}", then)))
             continue

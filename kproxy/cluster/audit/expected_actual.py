@@ -12,12 +12,13 @@ from typing import Final
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES
+from kproxy.cluster.audit.ipvs import observe_ipvs
 from kproxy.cluster.audit.node import AuditedNode, Dump
 from kproxy.cluster.evidence.unseen import suspected
 from kproxy.cluster.node import NodeFacts
-from kproxy.cluster.rendered import is_ours, nftables_text
-from kproxy.dataplane import Index
+from kproxy.cluster.rendered import host_in_mode, is_of_ipvs, is_ours, nftables_text, rules_of
+from kproxy.dataplane import Host, Index
 from kproxy.dataplane.compare.observe import index_rules
 from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.dataplane.symbolic.host_rules import SideRules
@@ -32,7 +33,7 @@ from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.netfilter.nftables.style import Style
 from kproxy.netfilter.nftables.text import print_nft
 from kproxy.netfilter.text import destination_of, key_of
-from kproxy.render import Renderer
+from kproxy.render import Renderer, render_state
 from kproxy.render.iptables.chains import (
     EXTERNAL_SERVICES,
     NODEPORTS,
@@ -123,18 +124,28 @@ class Sides:
             ruleset, pieces = rendered.table(facts)
             self._expected = SideRules((), ruleset)
             rest = [*self._nftables(pieces), *self._others(None)]
+        elif node.mode == MODE_IPVS:
+            self._expected = rules_of(render_state(facts.state, facts.iptables, MODE_IPVS))
+            wrong = {each.service: each.detail for each in observe_ipvs(node, family)}
+            for port in facts.service_ports:
+                if str(port.name) in wrong:
+                    self._change(port.name, [wrong[str(port.name)]])
+            rest = [*filter(None, [wrong.get("")]), *self._others(None)]
         else:
             expected = rendered.ruleset(facts)
             self._expected = SideRules((IptablesRules(expected, Variant.NFT),))
             main = next(dump for dump in node.dumps(family) if dump.dispatches)
             rest = [*self._iptables(_chains(expected), _chains(main.rules.ruleset)), *self._others(main)]
         # A node's rules are others than those of a node that shows the same, if something else was not seen there.
-        rest += (f"unseen {each.family} {each.what} {each.why}" for each in suspected(node.host.unseen))
+        rest += (f"unseen {each.family} {each.what} {each.why}" for each in suspected(node.unseen))
         self.others = "\n".join(rest)
 
-    def indexes(self) -> tuple[Index, Index]:
-        """The rules that packets meet, as they should be and as they are. Raises InputError: they cannot be read."""
-        return index_rules(self._expected, self._family), self._node.index(self._family)
+    def hosts(self) -> tuple[tuple[Index, Host], ...]:
+        """The rules that packets meet, and the host, as they should be and as they are. Raises InputError: they cannot
+        be read."""
+        host = self._node.model
+        expected = index_rules(self._expected, self._family), host_in_mode(self._expected, host)
+        return expected, (self._node.index(self._family), host)
 
     def _change(self, name: ServicePortName, lines: Iterable[str]) -> None:
         self.changed.setdefault(name, []).extend(lines)
@@ -208,7 +219,12 @@ class Sides:
                     if chain.policy not in (None, "ACCEPT"):
                         yield f"{dump.name} {table.name} {chain.name} {chain.policy}"
                     is_main = main is not None and dump.label == main.label
-                    if chain.rules and not (is_main and is_ours(table.name, chain.name)):
+                    own = (
+                        is_of_ipvs(table.name, chain.name)
+                        if self._node.mode == MODE_IPVS
+                        else is_main and is_ours(table.name, chain.name)
+                    )
+                    if chain.rules and not own:
                         yield "\n".join((f"{dump.name} {table.name}", *_lines(chain.name, chain.rules)))
 
 

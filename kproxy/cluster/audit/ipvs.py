@@ -1,6 +1,7 @@
 """What IPVS mode has on a node beside what kube-proxy makes: virtual servers, sets, addresses, rules, sysctls.
 
-Only what was read is compared: a part that the node's files lack is among what was not seen.
+Only what was read is compared: a part that the node's files lack is among what was not seen. Where kube-proxy's
+configuration was not, schedulers, node ports, rules and virtual servers of others are not judged.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ def _servers(node: AuditedNode, family: Family, wanted: RenderedIpvs) -> Iterato
     there = {
         _key(server): (server, real) for server, real in listed.servers.items() if family_of(server.address) is family
     }
-    expected = {_key(server): (server, real) for server, real in wanted.servers.items()}
+    expected = {
+        _key(server): (server, real)
+        for server, real in wanted.servers.items()
+        if node.config_known or ServiceAddress(server.address, server.protocol, server.port) in node.doors
+    }
     if expected and not there:
         yield Observation("rules-missing", node.name, "ipvs", f"IPVS has no virtual server of {family.value}")
         return
@@ -65,11 +70,11 @@ def _servers(node: AuditedNode, family: Family, wanted: RenderedIpvs) -> Iterato
             continue
         found, has = there[key]
         options = [(item.scheduler, item.persistence, item.flags) for item in (server, found)]
-        if "" not in options[1] and UNTOLD not in options[1] and options[0] != options[1]:
+        if node.config_known and "" not in options[1] and UNTOLD not in options[1] and options[0] != options[1]:
             detail = f"`{found.line}` where kube-proxy makes `{server.line}`"
             yield Observation("ipvs-server", node.name, detail, detail, service)
         yield from _real_servers(node, server, service, real, has)
-    for key in sorted(there.keys() - expected.keys()):
+    for key in sorted(there.keys() - expected.keys()) if node.config_known else ():
         server = there[key][0]
         is_node_port = ServiceAddress("", server.protocol, server.port) in node.doors
         if is_node_port and node.host.interfaces is None:
@@ -144,7 +149,7 @@ def _sets(node: AuditedNode, family: Family, wanted: RenderedIpvs) -> Iterator[O
 def _rules(node: AuditedNode, family: Family, wanted: RenderedIpvs) -> Iterator[Observation]:
     """Rules and jumps that kube-proxy's chains, or the built-in ones, lack; rules that its chains have more."""
     dumps = node.dumps(family)
-    if not dumps:
+    if not (dumps and node.config_known):
         return
     needed = _texts(wanted.saved)
     wrong: list[list[str]] = []

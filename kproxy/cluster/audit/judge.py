@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES
 from kproxy.cluster.audit.expected_actual import Rendered, Sides
 from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.audit.question_sampling import Alike
 from kproxy.cluster.audit.questions import ENDPOINT, FROM_OUTSIDE, ITSELF, NODE_PORT, POD_HERE, AuditQuestion, Questions
 from kproxy.cluster.audit.report import AuditWitness, BlamedRule, EndShare, Observation
 from kproxy.cluster.evidence.unseen import NFTABLES, TABLES, VARIANTS, suspected
-from kproxy.cluster.rendered import is_ours
+from kproxy.cluster.rendered import is_of_ipvs, is_ours
 from kproxy.dataplane import ACCEPT, DataplaneError, Outcome, Step, TraceResult, trace
 from kproxy.dataplane.compare.outcome_words import summed
 from kproxy.dataplane.model.packet import format_endpoint
@@ -91,14 +91,14 @@ class Judge:
             yield from self._judged()
             return
         unseen = (each.what for each in suspected(node.host.unseen) if each.is_met_by(self._family))
-        if not lost and _WHERE_RULES_ARE.isdisjoint(unseen):
+        if not lost and node.mode != MODE_IPVS and _WHERE_RULES_ARE.isdisjoint(unseen):
             file = node.host.file_of_rules(self._family, native=node.mode == MODE_NFTABLES)
             detail = f"{family}: mode {node.mode}, and {file} has no rules of it"
             yield Observation("rules-missing", node.name, f"{node.mode} {family}", detail)
 
     def _judged(self) -> Iterator[Observation]:
         sides = Sides(self._node, self._family, self._known.rendered)
-        self._indexes = sides.indexes()
+        self._hosts = sides.hosts()
         for key, ports in self._groups(sides).items():
             judgement = self._known.found.get(key)
             if judgement is None or not self._holds_here(judgement):
@@ -167,7 +167,7 @@ class Judge:
     def _ask(self, question: AuditQuestion, undecided: Counter[str]) -> Iterator[Observation]:
         node = self._node
         try:
-            alone, found = (trace(index, node.model, question.packet) for index in self._indexes)
+            alone, found = (trace(index, host, question.packet) for index, host in self._hosts)
         except DataplaneError as error:
             undecided[str(error)] += 1
             return
@@ -272,7 +272,7 @@ def _is_native(step: Step) -> bool:
 def _is_ours(step: Step) -> bool:
     if _is_native(step):
         return step.table.split(" ", 1)[1] == TABLE
-    return is_ours(step.table, step.chain) or _calls_ours(step)
+    return is_ours(step.table, step.chain) or is_of_ipvs(step.table, step.chain) or _calls_ours(step)
 
 
 def _calls_ours(step: Step) -> bool:

@@ -15,7 +15,7 @@ from kproxy.api.types.discovery import EndpointSlice
 from kproxy.cluster.equivalence.interval_partition import IntervalPartition, interval_of
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import lost_in_words
-from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, suspected
+from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, Unseen, suspected
 from kproxy.cluster.facts.kubeproxy import metric
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.node import NodeFacts, is_address
@@ -29,10 +29,11 @@ from kproxy.dataplane import Host, Index
 from kproxy.dataplane.compare.observe import index_rules
 from kproxy.dataplane.concrete.routing import Query, RouteResult, lookup
 from kproxy.dataplane.model.host import SHORT_SYSCTLS
+from kproxy.dataplane.model.ipvs import CONNTRACK, Ipvs
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules
 from kproxy.dataplane.symbolic.host_rules import SideRules
-from kproxy.netfilter import Family, Jump
+from kproxy.netfilter import Chain, Family, Jump
 from kproxy.netfilter.address import format_address, parse_address
 from kproxy.netfilter.hooks import Table
 from kproxy.netfilter.nftables.element import NO_ELEMENTS
@@ -41,6 +42,7 @@ from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.render import Features, Target
 from kproxy.render.iptables.chains import SERVICES
 from kproxy.render.ipvs.renderer import DEVICE
+from kproxy.render.ipvs.rules import NODE_PORT
 from kproxy.render.nftables.names import TABLE
 from kproxy.services.claims import ServiceAddress, doors_of
 from kproxy.services.endpoints import endpoints_of_service, service_key_of
@@ -156,18 +158,19 @@ class Dump(NamedTuple):
 
     @property
     def dispatches(self) -> bool:
-        """Whether it has rules of kube-proxy's iptables mode: a dispatch chain that something jumps to."""
+        """Whether it has rules of kube-proxy's iptables mode: a dispatch chain that something jumps to, and that is not
+        IPVS mode's."""
         table = self.rules.ruleset.table(Table.NAT.value)
-        return (
-            table is not None
-            and table.chain(SERVICES) is not None
-            and any(
-                isinstance(rule.target, Jump) and rule.target.chain == SERVICES
-                for chain in table.chains
-                if not is_ours(table.name, chain.name)
-                for rule in chain.rules
-            )
-        )
+        own = None if table is None else table.chain(SERVICES)
+        if table is None or own is None or _leads_to(own, NODE_PORT):
+            return False
+        others = (chain for chain in table.chains if not is_ours(table.name, chain.name))
+        return any(_leads_to(chain, SERVICES) for chain in others)
+
+
+def _leads_to(chain: Chain, target: str) -> bool:
+    """Whether a rule of the chain jumps to another one."""
+    return any(isinstance(rule.target, Jump) and rule.target.chain == target for rule in chain.rules)
 
 
 class AuditedNode:
@@ -189,7 +192,11 @@ class AuditedNode:
         """As configured; if that is not known, as the rules are."""
         if self.config_known:
             return self.config.mode
-        return MODE_NFTABLES if self.has_table and not self.dumps_with_rules else MODE_IPTABLES
+        if self.dumps_with_rules:
+            return MODE_IPTABLES
+        if self.has_table:
+            return MODE_NFTABLES
+        return MODE_IPVS if self.host.ipvs is not None and self.host.ipvs.servers else MODE_IPTABLES
 
     @cached_property
     def synced(self) -> str:
@@ -215,6 +222,11 @@ class AuditedNode:
         return changed is not None and read is not None and read - changed - 1 < info.apart
 
     # --- rules ---
+
+    @property
+    def unseen(self) -> tuple[Unseen, ...]:
+        """What was not seen of its rules: in IPVS mode packets go through the virtual servers that were."""
+        return self.host.unseen_by_packet(self.families) if self.mode == MODE_IPVS else self.host.unseen
 
     @property
     def rule_files(self) -> tuple[RuleFile, ...]:
@@ -262,6 +274,10 @@ class AuditedNode:
         """Whether any rules of kube-proxy's mode are there for a family."""
         if self.mode == MODE_NFTABLES:
             return self.own_table(family) is not None
+        if self.mode == MODE_IPVS:
+            return self.host.ipvs is not None and any(
+                family_of(each.address) is family for each in self.host.ipvs.servers
+            )
         return any(dump.dispatches for dump in self.dumps(family))
 
     def lost_jumps(self, family: Family) -> str:
@@ -277,8 +293,10 @@ class AuditedNode:
         """All its rules, open where something was not seen; session affinity remembers nobody. Raises InputError."""
         rules, native = self.host.host_rules, self.native
         given = () if rules is None else rules.iptables(family)
-        iptables = open_rules(given, family, suspected(self.host.unseen), native)
-        return index_rules(SideRules(iptables, NftRuleset(tuple(map(without_clients, native.tables)))), family)
+        iptables = open_rules(given, family, suspected(self.unseen), native)
+        listed = self.host.ipvs if self.mode == MODE_IPVS else None
+        servers = None if listed is None else Ipvs(family, listed.servers)
+        return index_rules(SideRules(iptables, NftRuleset(tuple(map(without_clients, native.tables))), servers), family)
 
     # --- Services ---
 
@@ -333,7 +351,7 @@ class AuditedNode:
         if own is None and self.node is not None:
             own = frozenset(parse_ip(each) for each in node_addresses(self.node) if is_address(each)) or None
         localnet = int(self.mode == MODE_IPTABLES and self.config.iptables.localhost_node_ports is not False)
-        sysctls = MappingProxyType({**plain.sysctls, SHORT_SYSCTLS["route_localnet"]: localnet})
+        sysctls = MappingProxyType({**plain.sysctls, SHORT_SYSCTLS["route_localnet"]: localnet, CONNTRACK: 1})
         return dataclasses.replace(self.host.model, local_addresses=own, sysctls=sysctls, recent=plain.recent)
 
     def route_to(self, address: str) -> RouteResult | None:

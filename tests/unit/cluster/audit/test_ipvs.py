@@ -86,9 +86,10 @@ def without(name: str, *starts: str) -> Callable[[Files], None]:
 
 def test_a_clean_node_has_no_findings() -> None:
     report = judged(ipvs_cluster())
-    assert report.findings == ()
+    assert (report.findings, report.undecided) == ((), ())
+    assert [each for each in report.unseen if each.suspected] == []
     assert report.judged == ("n1", "n2", "n3")
-    assert [each.what for each in report.undecided] == ["mode ipvs"]
+    assert report.questions > 20
 
 
 @pytest.mark.parametrize(
@@ -117,6 +118,29 @@ def test_a_damage_is_named(damage: Callable[[Files], None], kind: str, detail: s
     found = [each for each in judged(files).findings if each.kind == kind]
     assert any(detail in text for each in found for text in each.details), found
     assert {node for each in found for node in each.nodes} == {"n1"}
+
+
+def test_packets_go_through_rules_of_other_programs() -> None:
+    """IPVS sends what it translates by OUTPUT and POSTROUTING, never by FORWARD."""
+    files = ipvs_cluster()
+    replaced("iptables-save", "-A KUBE-IPVS-FILTER", "-A FORWARD -d 10.244.2.5/32 -j DROP\n-A KUBE-IPVS-FILTER")(files)
+    assert judged(files).findings == ()
+    replaced("iptables-save", "-A KUBE-IPVS-FILTER", "-A OUTPUT -d 10.244.2.5/32 -j DROP\n-A KUBE-IPVS-FILTER")(files)
+    (found,) = judged(files).findings
+    assert (found.kind, found.nodes, found.services) == ("foreign-drop", ("n1",), ("shop/web:http",))
+
+
+def test_a_set_that_lacks_a_service_says_what_becomes_of_its_packets() -> None:
+    files = ipvs_cluster()
+    without("ipset-save", "add KUBE-CLUSTER-IP 10.96.0.7,")(files)
+    assert {each.kind for each in judged(files).findings} == {"ipvs-set", "refused", "masquerade-missing"}
+
+
+def test_the_mode_is_told_by_virtual_servers_where_no_configuration_was_seen() -> None:
+    files = {path: text for path, text in ipvs_cluster().items() if not path.endswith("configz")}
+    report = judged(files)
+    assert report.findings == ()
+    assert any(each.what == "kube-proxy configuration" for each in report.unseen)
 
 
 @pytest.mark.parametrize(("excluded", "kinds"), [([], ["ipvs-foreign"]), (["192.0.2.0/24"], [])])
