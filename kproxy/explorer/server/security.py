@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -38,7 +34,7 @@ HEADERS: Final = (
 class Guard:
     """Lets requests with the token through, by the path behind it, and gives each answer the headers above."""
 
-    def __init__(self, app: App, token: str, hosts: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
         """
         Args:
             hosts: what may stand in Host, with the port.
@@ -53,7 +49,7 @@ class Guard:
 
         begun = False
 
-        async def guarded(message: MutableMapping[str, Any]) -> None:
+        async def guarded(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
@@ -64,20 +60,20 @@ class Guard:
 
         refused = self._refused(scope)
         if refused:
-            await _refuse(guarded, refused)
+            await _refusal(refused)(scope, receive, guarded)
             return
         path: str = scope["path"]
         first, slash, rest = path.removeprefix("/").partition("/")
         inner = {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode(), "root_path": ""}
         if not slash:
-            await _redirect(guarded, f"/{first}/")
+            await Response(status_code=307, headers={"location": f"/{first}/"})(scope, receive, guarded)
             return
         try:
             await self._app(inner, receive, guarded)
         except asyncio.CancelledError:
             # The server stops while this is computed: nothing went wrong of which uvicorn should print a traceback.
             if not begun:
-                await _refuse(guarded, "kproxy explore has been stopped", 503)
+                await _refusal("kproxy explore has been stopped", 503)(scope, receive, guarded)
 
     def _refused(self, scope: Scope) -> str:
         """Why a request is refused; "" if it is not."""
@@ -99,16 +95,6 @@ class Guard:
         return ""
 
 
-async def _refuse(send: Send, why: str, status: int = 403) -> None:
+def _refusal(why: str, status: int = 403) -> Response:
     body = msgspec.json.encode({"error": {"message": why, "field": ""}})
-    await _answer(send, status, [(b"content-type", b"application/json")], body)
-
-
-async def _redirect(send: Send, path: str) -> None:
-    await _answer(send, 307, [(b"location", path.encode())], b"")
-
-
-async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    headers = [*headers, (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return Response(body, status, media_type="application/json")
