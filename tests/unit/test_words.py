@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from kproxy.explorer.model.chances import chances
+from kproxy.explorer.answers.shares import chances
 from kproxy.words import chance_words, exact, near
 
 

@@ -29,8 +29,8 @@ from kproxy.dataplane.query.spec import read_question as read_host_question
 from kproxy.errors import InputError
 from kproxy.explorer.answers.evaluated_rules import EvaluatedHook, evaluated_hooks
 from kproxy.explorer.answers.map import known_client
+from kproxy.explorer.answers.shares import percent
 from kproxy.explorer.errors import bad_input, cannot
-from kproxy.explorer.model.chances import percent
 from kproxy.explorer.model.clients import NODE
 from kproxy.explorer.model.model import CLIENT, CLIENT6, HOST, HOST_ID, Model, family_named
 from kproxy.explorer.model.owners import Doors

@@ -10,32 +10,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
-import msgspec
-
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.cluster.node import NodeFacts
-from kproxy.cluster.services_in_rules import CLUSTER_IP
+from kproxy.cluster.services_in_rules import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
 from kproxy.cluster.services_in_rules import Door as ToldDoor
 from kproxy.cluster.snapshot.host import HostFacts
-from kproxy.explorer.model.chances import chances, percent, shown_chances
+from kproxy.explorer.answers.shares import LOST, chances, ends_of, percent, state_of, whose, why_not
 from kproxy.explorer.model.clients import Client
-from kproxy.explorer.model.faults import LOST, NOBODY, NOT_THERE, Share, share_of
 from kproxy.explorer.model.map_data import EdgeView, UnreachedView
 from kproxy.explorer.model.model import Model, Work
-from kproxy.explorer.model.owners import Owners
 from kproxy.explorer.model.rule_chances import Asked, Door, refuses_as_kube_proxy
 from kproxy.family import host_of, join_host_port
 from kproxy.netfilter import Family
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.serviceport import ServicePort
-from kproxy.services.topology import SelectedEndpoints, why_unused
 from kproxy.words import exact
 
 ASKING: Final = 0.15
 """Seconds that rules are asked for one map; what is not known by then is, as a rule, soon after (`Worker`)."""
 RULES: Final = "rules"
 OBJECTS: Final = "objects"
-_NO_CHANCE: Final = (Fraction(0), exact(Fraction(0)), 0.0)
 
 
 def edges_of(model: Model, view: HostFacts, family: Family, work: Work) -> tuple[list[EdgeView], int]:
@@ -64,10 +58,10 @@ def asked_rules(
     they are made from the objects, and so say nothing else."""
     if model.known.rendered:
         return None
-    doors: Iterator[Door] = (
+    inside: Iterator[Door] = (
         (port.name, join_host_port(port.cluster_ip, port.port), port.protocol.lower()) for port in ports
     )
-    return model.rule_chances.of(view.name, family, doors, seconds, work.check)
+    return model.rule_chances.of(view.name, family, inside, seconds, work.check)
 
 
 def _port_edges(
@@ -75,88 +69,31 @@ def _port_edges(
 ) -> Sequence[EdgeView]:
     endpoints = facts.state.endpoints.get(port.name, ())
     varies = port.internal_policy_local or any(each.zone_hints or each.node_hints for each in endpoints)
-    if asked is None and not varies and not port.uses_local_endpoints:
-        key = (port.name, family, mode)
-        found = model.edges.get(key)
-        if found is None:
-            found = model.edges[key] = tuple(_by_objects(model, facts, port, mode, family, varies))
-        return found
-    if asked is None:
-        return tuple(_by_objects(model, facts, port, mode, family, varies))
-    return tuple(_by_rules(model, facts, port, mode, family, asked, varies))
+    if asked is not None or varies or port.uses_local_endpoints:
+        return tuple(_edges(model, facts, port, mode, family, asked, varies))
+    key = (port.name, family, mode)
+    found = model.edges.get(key)
+    if found is None:
+        found = model.edges[key] = tuple(_edges(model, facts, port, mode, family, asked, varies))
+    return found
 
 
-def _by_objects(
-    model: Model, facts: NodeFacts, port: ServicePort, mode: str, family: Family, varies: bool
+def _edges(
+    model: Model, facts: NodeFacts, port: ServicePort, mode: str, family: Family, asked: Asked | None, varies: bool
 ) -> Iterator[EdgeView]:
-    """The edges as the objects ask for them."""
-    selected, owners = facts.selected[port.name], model.owners
-    used = selected.local if port.internal_policy_local else selected.cluster
-    shares = dict(zip((each.address for each in used), shown_chances(len(used), mode), strict=True))
-    for each in facts.state.endpoints.get(port.name, ()):
-        address = each.address
-        share = shares.get(address)
-        _, shown, percents = share or _NO_CHANCE
-        edge = _edge(port, family, address, *owners.target(each.ip), state_of(each), varies=varies)
-        why = "" if share is not None else why_not(each, port, selected)
-        yield msgspec.structs.replace(edge, used=share is not None, why=why, chance=shown, percent=percents)
-
-
-def _edge(
-    port: ServicePort, family: Family, endpoint: str, target: str, node: str, state: str, *, varies: bool
-) -> EdgeView:
-    """An edge that gets nothing."""
-    return EdgeView(
-        service=f"svc/{port.name.service}", port=port.name.port, protocol=port.name.protocol, family=family.value,
-        endpoint=endpoint, target=target, node=node, state=state, used=False, why="", chance=_NO_CHANCE[1],
-        percent=0.0, varies=varies,
-    )  # fmt: skip
-
-
-def _by_rules(
-    model: Model, facts: NodeFacts, port: ServicePort, mode: str, family: Family, asked: Asked, varies: bool
-) -> Iterator[EdgeView]:
-    """The edges as rules have them that were asked, also to endpoints that only the rules know."""
-    wanted = {each.endpoint: each for each in _by_objects(model, facts, port, mode, family, varies)}
-    chances = {address: Fraction(each.chance) for address, each in wanted.items()}
-    for address, share in shares_by_rules(facts, port, chances, asked, model.owners):
-        edge = wanted.get(address) or _edge(port, family, address, *whose(model.owners, address), varies=varies)
-        if asked.open:
-            yield msgspec.structs.replace(edge, why=asked.why_open)
-            continue
-        chance = exact(share.chance)
-        yield msgspec.structs.replace(
-            edge,
-            used=bool(share.chance),
-            why=share.why if share.fault else "" if share.chance else edge.why,
-            chance=chance,
-            percent=percent(share.chance),
-            by=RULES,
-            objects=edge.chance if edge.chance != chance else "",
-            fault=share.fault,
-            lost=exact(share.lost) if share.lost else "",
-        )
-
-
-def shares_by_rules(
-    facts: NodeFacts, port: ServicePort, wanted: Mapping[str, Fraction], asked: Asked, owners: Owners
-) -> Iterator[tuple[str, Share]]:
-    """What each endpoint gets of rules that were asked, also those that only the rules choose; `wanted`: the chances
-    that the objects ask for."""
-    known = {each.address: each for each in facts.state.endpoints.get(port.name, ())}
+    """The edges as the objects ask for them, or as rules have them that were asked."""
     selected = facts.selected[port.name]
-    for address in dict.fromkeys((*wanted, *asked.chances, *asked.lost)):
-        each = known.get(address)
-        why = whose(owners, address)[2] if each is None else _left_out(why_not(each, port, selected))
-        yield address, share_of(address, asked, wanted.get(address, Fraction(0)), facts.target.node_name, why)
-
-
-def whose(owners: Owners, endpoint: str) -> tuple[str, str, str]:
-    """Of an endpoint that only rules know: what has its address, the node that it is on, and what it is."""
-    address = host_of(endpoint)
-    target, node = owners.target(address)
-    nobody = owners.pod_network_of(address)
-    return target, nobody or node, NOBODY if nobody else NOT_THERE
+    known = {each.address: each for each in facts.state.endpoints.get(port.name, ())}
+    used = shares_of(selected.local if port.internal_policy_local else selected.cluster, mode)
+    by = OBJECTS if asked is None or asked.open else RULES
+    for end in ends_of(facts, port, dict.fromkeys(known, Fraction(0)) | used, asked, model.owners):
+        each = known.get(end.address)
+        why = end.why or (why_not(each, port, selected) if each is not None and not end.used else "")
+        yield EdgeView(
+            f"svc/{port.name.service}", port.name.port, port.name.protocol, family.value, end.address, end.target,
+            end.node, whose(model.owners, end.address)[2] if each is None else state_of(each), end.used, why,
+            end.chance, end.percent, varies, by, end.objects, end.fault, end.lost,
+        )  # fmt: skip
 
 
 def shares_of(endpoints: Sequence[Endpoint], mode: str) -> dict[str, Fraction]:
@@ -164,23 +101,12 @@ def shares_of(endpoints: Sequence[Endpoint], mode: str) -> dict[str, Fraction]:
     return dict(zip((each.address for each in endpoints), chances(len(endpoints), mode), strict=True))
 
 
-def state_of(endpoint: Endpoint) -> str:
-    """An endpoint's conditions in words."""
-    if endpoint.ready and not endpoint.terminating:
-        return "ready"
-    conditions = (("ready", endpoint.ready), ("serving", endpoint.serving and not endpoint.ready))
-    names = [name for name, holds in (*conditions, ("terminating", endpoint.terminating)) if holds]
-    return ", ".join(names) or "not ready"
-
-
-def why_not(endpoint: Endpoint, port: ServicePort, selected: SelectedEndpoints) -> str:
-    """Why an endpoint gets nothing that is sent to the ClusterIP from the node."""
-    return why_unused(endpoint, port, selected) or "on another node, and the internal traffic policy is Local"
-
-
-def _left_out(why: str) -> str:
-    """Why an endpoint should not get what rules send to it."""
-    return f"should get none: {why}" if why else ""
+def doors(port: ServicePort) -> list[tuple[str, str, int]]:
+    """Kind, address ("" of a node port) and port number of each address, in the order in which rules have them."""
+    external = [(EXTERNAL_IP, ip) for ip in port.external_ips]
+    external += [(LOAD_BALANCER_IP, ip) for ip in port.load_balancer_vips]
+    found = [(CLUSTER_IP, port.cluster_ip, port.port), *((kind, ip, port.port) for kind, ip in external)]
+    return [*found, (NODE_PORT, "", port.node_port)] if port.node_port else found
 
 
 # --- one host's rules ---
@@ -203,10 +129,10 @@ def told_of(
     pending = 0
     worst: dict[str | Family, tuple[tuple[int, Fraction], Client]] = {}
     for family in model.families:
-        doors = told_doors(model, family)
+        told = told_doors(model, family)
         clients = [each for each in model.clients(family) if client in ("", each.id)]
-        asked = [(each, model.rule_chances.of(each.id, family, doors, ASKING, work.check)) for each in clients]
-        for door, _, _ in doors:
+        asked = [(each, model.rule_chances.of(each.id, family, told, ASKING, work.check)) for each in clients]
+        for door, _, _ in told:
             mine = [(each, known[door]) for each, known in asked if door in known]
             if len(mine) < len(clients):
                 pending += 1
@@ -215,8 +141,8 @@ def told_of(
                 unreached += _unreached(door, answer)
                 alike = all(each == answer for _, each in mine)
                 for key in () if alike else (door.service, family):
-                    told = _how_good(answer), sender
-                    worst[key] = min(worst.get(key, told), told, key=lambda pair: pair[0])
+                    fares = _how_good(answer), sender
+                    worst[key] = min(worst.get(key, fares), fares, key=lambda pair: pair[0])
                 edges += _told_edges(door, answer, "" if alike else sender.label)
     return tuple(edges), tuple(unreached), pending, {key: sender for key, (_, sender) in worst.items()}
 
@@ -247,26 +173,13 @@ def _told_edges(door: ToldDoor, asked: Asked, sender: str) -> Iterator[EdgeView]
     """The edges of a port; `sender`: of whom, where not all fare alike."""
     whose_packets = f", of {sender}" if sender else ""
     for address in sorted({*asked.chances, *asked.lost}):
-        ip, chance = host_of(address), asked.chances.get(address, Fraction(0))
-        lost = asked.lost.get(address)
+        chance, lost = asked.chances.get(address, Fraction(0)), asked.lost.get(address)
+        why = f"{asked.why_lost[address]}{whose_packets}" if lost else ""
         yield EdgeView(
-            service=f"svc/{door.service}",
-            port=door.port,
-            protocol=door.protocol,
-            family=door.family.value,
-            endpoint=address,
-            target=f"{OUTSIDE}{ip}",
-            node="",
-            state="",
-            used=bool(chance),
-            why=f"{asked.why_lost[address]}{whose_packets}" if lost else "",
-            chance=exact(chance),
-            percent=percent(chance),
-            varies=bool(sender),
-            by=RULES,
-            fault=LOST if lost else "",
-            lost=exact(lost) if lost else "",
-        )
+            f"svc/{door.service}", door.port, door.protocol, door.family.value, address,
+            f"{OUTSIDE}{host_of(address)}", "", "", bool(chance), why, exact(chance), percent(chance), bool(sender),
+            RULES, fault=LOST if lost else "", lost=exact(lost) if lost else "",
+        )  # fmt: skip
 
 
 def _unreached(door: ToldDoor, asked: Asked) -> Iterator[UnreachedView]:

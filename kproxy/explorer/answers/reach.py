@@ -12,16 +12,17 @@ from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import ANSWERED, OPEN, Journey
 from kproxy.cluster.node import NodeFacts
+from kproxy.cluster.services_in_rules import NODE_PORT
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import DataplaneError
 from kproxy.errors import InputError
+from kproxy.explorer.answers.edges import doors
 from kproxy.explorer.answers.map import known_client
-from kproxy.explorer.model.chances import percent
+from kproxy.explorer.answers.shares import percent
 from kproxy.explorer.model.model import CLIENT, CLIENT6, Model, Work
 from kproxy.explorer.model.owners import Owners
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
-from kproxy.services.claims import doors_of
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import family_of
 from kproxy.services.serviceport import ServicePort
@@ -97,9 +98,9 @@ def matrix_of(
     used = [each for port in ports for each in facts.selected[port.name].reachable]
     clients = tuple(_clients(model, host.name, facts.family, used, owners, differing))
     homes = list(dict.fromkeys(node.removeprefix("node/") for each in used if (node := owners.target(each.ip)[1])))
-    doors = [door for port in ports for door in doors_of(port)]
-    of_nodes = sum(not door.address for door in doors)
-    room = min(_MOST_NODES, max(2, (MAX_ADDRESSES - len(doors) + of_nodes) // max(1, of_nodes)))
+    of_nodes = sum(bool(port.node_port) for port in ports)
+    others = sum(len(_by_address(port)) for port in ports) - of_nodes
+    room = min(_MOST_NODES, max(2, (MAX_ADDRESSES - others) // max(1, of_nodes)))
     nodes, left = _some_nodes(model, host.name, homes, differing, room, facts.family)
     addresses = tuple(_addresses(facts, ports, nodes))[:MAX_ADDRESSES]
     cells = []
@@ -189,13 +190,16 @@ def _addresses(
     facts: NodeFacts, ports: Iterable[ServicePort], nodes: Sequence[tuple[str, str]]
 ) -> Iterator[MatrixAddress]:
     for port in ports:
-        for door in doors_of(port):
-            kind = "clusterIP" if door.address == port.cluster_ip else "externalIP"
-            kind = "loadBalancerIP" if door.address in port.load_balancer_vips else kind
-            for name, address in nodes if not door.address else ((None, door.address),):
-                to = join_host_port(address, door.port)
+        for address, (kind, number) in _by_address(port).items():
+            for name, ip in nodes if kind == NODE_PORT else ((None, address),):
+                to = join_host_port(ip, number)
                 label = f"node port of {name} {to}" if name else f"{kind} {to}"
-                yield MatrixAddress("nodePort" if name else kind, to, f"{label}/{port.protocol}", port.protocol)
+                yield MatrixAddress(kind, to, f"{label}/{port.protocol}", port.protocol)
+
+
+def _by_address(port: ServicePort) -> dict[str, tuple[str, int]]:
+    """Kind and port number of each address, once; "" is the node port's."""
+    return {address: (kind, number) for kind, address, number in doors(port)}
 
 
 def _cell(model: Model, client: MatrixClient, address: MatrixAddress) -> MatrixCell:

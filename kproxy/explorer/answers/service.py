@@ -6,20 +6,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from typing import Final
 
 import msgspec
 
 from kproxy.api.types.core import Service
 from kproxy.cluster.node import NodeFacts
-from kproxy.cluster.services_in_rules import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
+from kproxy.cluster.services_in_rules import CLUSTER_IP, LOAD_BALANCER_IP
 from kproxy.cluster.snapshot.host import HostFacts
-from kproxy.explorer.answers.edges import OBJECTS, RULES, asked_rules, shares_by_rules, shares_of, state_of, whose
+from kproxy.explorer.answers.edges import OBJECTS, RULES, asked_rules, doors, shares_of
 from kproxy.explorer.answers.reach import Matrix, matrix_of, node_addresses_of
+from kproxy.explorer.answers.shares import (
+    LOST,
+    MISSING,
+    REFUSED,
+    UNUSED,
+    WRONG,
+    FanEndpoint,
+    ends_of,
+    state_of,
+)
 from kproxy.explorer.errors import not_found
-from kproxy.explorer.model.chances import percent
-from kproxy.explorer.model.faults import LOST, MISSING, REFUSED, UNUSED, WRONG, Share
 from kproxy.explorer.model.model import Model, Work, family_named
 from kproxy.explorer.model.owners import Owners
 from kproxy.explorer.model.rule_chances import Asked, Door
@@ -27,30 +34,14 @@ from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.render.explain import Explanation, explain_service
 from kproxy.services.claims import ServiceAddress, claim_in_words
-from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import family_of
 from kproxy.services.serviceport import ServicePort
-from kproxy.services.topology import SelectedEndpoints, why_unused
-from kproxy.words import exact
+from kproxy.services.topology import why_unused
 
 _ASKING: Final = 2.0
 """Seconds that the node's rules are asked for one page."""
 _LOOKING: Final = 0.5
 """Seconds that the rules of other nodes are asked for one page."""
-
-
-class FanEndpoint(msgspec.Struct, frozen=True):
-    """`objects`, `fault`, `why` and `lost` are as on the map."""
-
-    address: str
-    chance: str
-    percent: float
-    target: str
-    node: str
-    objects: str = ""
-    fault: str = ""
-    why: str = ""
-    lost: str = ""
 
 
 class FanAddress(msgspec.Struct, frozen=True, rename={"sources": "from"}):
@@ -154,31 +145,23 @@ def _asked(model: Model, host: HostFacts, facts: NodeFacts, ports: Sequence[Serv
     if inside is None:
         return dict(_claimed(facts, ports))
     own = node_addresses_of(model, facts.family).get(host.name, "")
-    doors: list[Door] = []
+    found: list[Door] = []
     for port in ports:
-        for kind, address, number in _doors(port)[1:]:
+        for kind, address, number in doors(port)[1:]:
             to = address or own
             if to and not (kind == LOAD_BALANCER_IP and port.load_balancer_source_ranges):
-                doors.append((_door_key(port, kind, address), join_host_port(to, number), port.protocol.lower()))
-    return model.rule_chances.of(host.name, facts.family, doors, _ASKING, work.check)
+                found.append((_door_key(port, kind, address), join_host_port(to, number), port.protocol.lower()))
+    return model.rule_chances.of(host.name, facts.family, found, _ASKING, work.check)
 
 
 def _claimed(facts: NodeFacts, ports: Sequence[ServicePort]) -> Iterator[tuple[object, Asked]]:
     """What another Service that has endpoints claims, too: who gets it is open until a node's rules are read."""
     for port in ports:
-        for kind, address, number in _doors(port):
+        for kind, address, number in doors(port):
             claim = ServiceAddress(address, port.protocol, number)
             claimants = facts.shared_doors.get(claim, ())
             if any(facts.decided[each.name].has_any for each in claimants if each.name != port.name):
                 yield _door_key(port, kind, address), Asked({}, open=claim_in_words(claim, claimants))
-
-
-def _doors(port: ServicePort) -> list[tuple[str, str, int]]:
-    """Kind, address ("" of a node port) and port number of each address, in the order in which rules have them."""
-    external = [(EXTERNAL_IP, ip) for ip in port.external_ips]
-    external += [(LOAD_BALANCER_IP, ip) for ip in port.load_balancer_vips]
-    doors = [(CLUSTER_IP, port.cluster_ip, port.port), *((kind, ip, port.port) for kind, ip in external)]
-    return [*doors, (NODE_PORT, "", port.node_port)] if port.node_port else doors
 
 
 def _differing(model: Model, key: str, family: Family, work: Work) -> tuple[list[str], int]:
@@ -234,73 +217,29 @@ def _fan(facts: NodeFacts, port: ServicePort, mode: str, asked: _Answers, owners
     """The addresses in the order of kube-proxy's rules for a Service: ClusterIP, external and load-balancer IPs, node
     port. Chances are those of rules that were read, where there are any and they could be asked."""
     selected, decided = facts.selected[port.name], facts.decided[port.name]
-    for kind, address, number in _doors(port):
+    for kind, address, number in doors(port):
         inside = kind == CLUSTER_IP
         local = port.internal_policy_local if inside else port.external_policy_local
         served = decided.has_internal if inside else decided.has_external
-        chosen = _chosen(selected, local) if served else ()
-        shares = shares_of(chosen, mode)
-        verdict = "endpoints" if served else "drop" if decided.has_any else "reject"
-        ranges = port.load_balancer_source_ranges if kind == LOAD_BALANCER_IP else ()
-        found = FanAddress(
-            kind=kind,
-            address=address,
-            port=number,
-            policy="Local" if local else "Cluster",
-            sources=", ".join(ranges) if ranges else "anywhere",
-            verdict=verdict,
-            why="" if served else decided.why_refused,
-            endpoints=tuple(_fan_endpoint(each, Share(chance), chance, owners) for each, chance in shares.items()),
-        )
+        chosen = (selected.local if local else selected.cluster) if served else ()
         answer = asked.get(_door_key(port, kind, address))
+        ends = tuple(ends_of(facts, port, shares_of(chosen, mode), answer, owners))
+        verdict, why = "endpoints" if served else "drop" if decided.has_any else "reject", ""
+        by, fault = OBJECTS, ""
+        if not served:
+            why = decided.why_refused
         if answer is not None and answer.open:
-            ends = tuple(msgspec.structs.replace(each, why=answer.why_open) for each in found.endpoints)
-            found = msgspec.structs.replace(found, endpoints=ends)
-            if not served:
-                found = msgspec.structs.replace(found, verdict="open", why=answer.why_open)
+            verdict, why = (verdict, why) if served else ("open", answer.why_open)
         elif answer is not None:
-            found = _by_rules(found, facts, port, shares, answer, owners)
-        yield found
-
-
-def _by_rules(
-    wanted: FanAddress,
-    facts: NodeFacts,
-    port: ServicePort,
-    shares: Mapping[str, Fraction],
-    asked: Asked,
-    owners: Owners,
-) -> FanAddress:
-    """An address as rules have it that were asked, also with endpoints that only the rules choose."""
-    ends = [
-        _fan_endpoint(address, share, shares.get(address, Fraction(0)), owners)
-        for address, share in shares_by_rules(facts, port, shares, asked, owners)
-    ]
-    faults = [each.fault for each in ends]
-    verdict, why = wanted.verdict, wanted.why
-    if asked.chances or asked.lost:
-        verdict, why = "endpoints", ""
-    elif MISSING in faults or REFUSED in faults:
-        verdict = "missing" if MISSING in faults else "reject" if asked.refused.startswith("rejected") else "drop"
-        why = ends[0].why
-    fault = next((each for each in (MISSING, REFUSED, LOST, UNUSED, WRONG) if each in faults), "")
-    return msgspec.structs.replace(wanted, verdict=verdict, why=why, endpoints=tuple(ends), by=RULES, fault=fault)
-
-
-def _chosen(selected: SelectedEndpoints, local: bool) -> tuple[Endpoint, ...]:
-    return selected.local if local else selected.cluster
-
-
-def _fan_endpoint(address: str, share: Share, wanted: Fraction, owners: Owners) -> FanEndpoint:
-    target, node, _ = whose(owners, address)
-    return FanEndpoint(
-        address=address,
-        chance=exact(share.chance),
-        percent=percent(share.chance),
-        target=target,
-        node=node,
-        objects=exact(wanted) if wanted != share.chance else "",
-        fault=share.fault,
-        why=share.why if share.fault else "",
-        lost=exact(share.lost) if share.lost else "",
-    )
+            faults = {each.fault for each in ends}
+            by, fault = RULES, next((each for each in (MISSING, REFUSED, LOST, UNUSED, WRONG) if each in faults), "")
+            if answer.chances or answer.lost:
+                verdict, why = "endpoints", ""
+            elif fault in (MISSING, REFUSED):
+                stopped = "reject" if answer.refused.startswith("rejected") else "drop"
+                verdict, why = fault if fault == MISSING else stopped, ends[0].why
+        ranges = port.load_balancer_source_ranges if kind == LOAD_BALANCER_IP else ()
+        yield FanAddress(
+            kind, address, number, "Local" if local else "Cluster", ", ".join(ranges) or "anywhere", verdict, why, ends,
+            by, fault,
+        )  # fmt: skip

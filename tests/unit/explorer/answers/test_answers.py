@@ -16,7 +16,7 @@ from kproxy.cluster.journey.path import journeys
 from kproxy.cluster.journey.question import read_question
 from kproxy.cluster.journey.record import journeys_record
 from kproxy.cluster.snapshot.cluster import read_snapshot
-from kproxy.explorer.model.chances import chances
+from kproxy.explorer.answers.shares import chances
 from kproxy.explorer.state import Explorer
 from tests.support.cluster.claims import TWICE
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
