@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 MAX_KEPT: Final = 4
+"""Of what is large."""
 
 Made = TypeVar("Made")
 
@@ -16,18 +18,17 @@ class AnswerCache(Generic[Made]):
     """What was made by what was asked; those that were asked for last are kept. Thread-safe: who wants what somebody
     else makes waits for it."""
 
-    def __init__(self, most: int = MAX_KEPT) -> None:
+    def __init__(self, most: int = sys.maxsize) -> None:
         """`most`: how many are kept."""
         self._most = most
         self._lock = threading.Lock()
         self._making: dict[Hashable, threading.Lock] = {}
         self._known: OrderedDict[Hashable, Made] = OrderedDict()
 
-    def get(self, key: Hashable, make: Callable[[], tuple[Made, bool]]) -> Made:
-        """
-        Args:
-            make: makes it, and says whether it is to be kept; what it raises goes on.
-        """
+    def get(
+        self, key: Hashable, make: Callable[[], Made], is_final: Callable[[Made], bool] = lambda _made: True
+    ) -> Made:
+        """What is known, or is made; what `make` raises goes on. `is_final`: whether it is to be kept."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
@@ -36,8 +37,8 @@ class AnswerCache(Generic[Made]):
                 if found is not None:
                     self._known.move_to_end(key)
                     return found
-            found, final = make()
-            if final:
+            found = make()
+            if is_final(found):
                 with self._lock:
                     self._known[key] = found
                     while len(self._known) > self._most:

@@ -15,8 +15,7 @@ from kproxy.cluster.edits import Edit
 from kproxy.cluster.evidence.unseen import suspected
 from kproxy.cluster.sources import Kind
 from kproxy.errors import KproxyError
-from kproxy.explorer.answer_cache import AnswerCache
-from kproxy.explorer.answers.audit import audit_report
+from kproxy.explorer.answer_cache import MAX_KEPT, AnswerCache
 from kproxy.explorer.errors import Refusal, bad_input, cannot
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.sources.live import LabSource
@@ -123,7 +122,7 @@ class Explorer:
         self._away = ""
         self._ready: Callable[[], None] | None = None
         self._listeners: list[Listener] = []
-        self._copies: AnswerCache[Model] = AnswerCache()
+        self._copies: AnswerCache[Model] = AnswerCache(MAX_KEPT)
         self._checking: tuple[Model | None, Work] = (None, Work(0))
         self._check_failed: dict[int, str] = {}
         self._model = Model(source.read(), 1)
@@ -156,7 +155,7 @@ class Explorer:
     def _run_check(self, model: Model, work: Work) -> None:
         try:
             if model is self._model:
-                audit_report(model, work)
+                model.audit(work)
         except KproxyError as error:
             if not work.cancelled:
                 self._check_failed = {model.revision: " ".join(str(error).splitlines())}
@@ -179,7 +178,7 @@ class Explorer:
             with self._lock:
                 self._away = ""
                 self._model = Model(known, self._model.revision + 1)
-                self._copies = AnswerCache()
+                self._copies = AnswerCache(MAX_KEPT)
                 revision = self._model.revision
                 if self._ready is not None:
                     self.worker.prepare(self._model, self._ready)
@@ -263,7 +262,7 @@ class Explorer:
     def _copy(self, model: Model, edits: Sequence[Edit]) -> Model:
         key = (model is self._second, model.revision, msgspec.json.encode(list(edits)))
         # One of a source that has been read again meanwhile is not kept.
-        return self._copies.get(key, lambda: (model.copy(edits), model in (self._model, self._second)))
+        return self._copies.get(key, lambda: model.copy(edits), lambda _copy: model in (self._model, self._second))
 
     def view(self) -> SourceView:
         """What the page says of the source."""

@@ -75,11 +75,11 @@ def _view(model: Model, node: str) -> str:
 def _drawn(model: Model, node: str, work: Work) -> DrawnMap:
     name = _view(model, node)
 
-    def draw() -> tuple[DrawnMap, bool]:
+    def draw() -> DrawnMap:
         drawn = draw_map(model, name, work)
-        return DrawnMap(encode(drawn), drawn.edges, drawn.pending), not drawn.pending
+        return DrawnMap(encode(drawn), drawn.edges, drawn.pending)
 
-    return model.maps.get(name, draw)
+    return model.maps.get(name, draw, lambda drawn: not drawn.pending)
 
 
 def draw_map(model: Model, node: str, work: Work) -> MapView:

@@ -110,7 +110,9 @@ def service_page(model: Model, key: str, work: Work, node: str = "", family: str
     rendering = model.rendering
     facts = rendering.facts(host, chosen)
     known = rendering.explained(host, chosen)
-    explanation = explain_service(service, known.rendered, model.manifests.endpoint_slices, known.of(key))
+    explanation = explain_service(
+        service, known.rendered, model.manifests.endpoint_slices, known.by_service.get(key, ())
+    )
     notes = (*model.config_notes([host.name]), *explanation.notes)
     explanation = msgspec.structs.replace(explanation, notes=notes)
     owners = model.owners

@@ -238,9 +238,7 @@ def _audit(explorer: Explorer, work: Work, missing: list[str]) -> object:
     if not explorer.view().can.audit:
         return None
     try:
-        from kproxy.explorer.answers.audit import audit_report
-
-        return audit_report(explorer.model, work)
+        return explorer.model.audit(work)
     except KproxyError as error:
         missing.append(f"There is no audit: {error}")
         return None

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from kproxy.api import Manifests
+from kproxy.cluster.audit.audit import audit
 from kproxy.cluster.audit.report import AuditReport
 from kproxy.cluster.edits import Edit, Edited, EditedFiles, EditError, Object, by_key, edit
 from kproxy.cluster.journey.known import KnownNetwork, known_journeys
@@ -26,13 +27,13 @@ from kproxy.dataplane import DataplaneError, Index, Packet, trace
 from kproxy.dataplane.model.packet import parse_endpoint
 from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.errors import InputError
-from kproxy.explorer.answer_cache import AnswerCache
+from kproxy.explorer.answer_cache import MAX_KEPT, AnswerCache
 from kproxy.explorer.errors import Refusal, cannot, not_found
 from kproxy.explorer.model.clients import Client, clients_of
 from kproxy.explorer.model.map_data import DrawnMap, EdgeView
 from kproxy.explorer.model.owners import Doors, Owners
 from kproxy.explorer.model.rule_chances import Asked, NodeRules, RuleChances, asked_of
-from kproxy.explorer.sources.rendering import RenderedCluster, Rendering
+from kproxy.explorer.sources.rendering import RenderedCluster, Rendering, remade
 from kproxy.explorer.sources.source import SourceState
 from kproxy.family import host_of
 from kproxy.lab.resources import FAILED
@@ -135,10 +136,10 @@ class Model:
         self.lock = threading.RLock()
         self.audited: AuditReport | None = None
         self.judging = ""
-        self.maps: AnswerCache[DrawnMap] = AnswerCache()
+        self.maps: AnswerCache[DrawnMap] = AnswerCache(MAX_KEPT)
         self.edges: dict[tuple[object, ...], tuple[EdgeView, ...]] = {}
-        self._favoured: dict[str, KnownNetwork] = {}
-        self._clients: dict[Family, tuple[Client, ...]] = {}
+        self._favoured: AnswerCache[KnownNetwork] = AnswerCache()
+        self._clients: AnswerCache[tuple[Client, ...]] = AnswerCache()
 
     @property
     def cluster(self) -> Cluster:
@@ -189,12 +190,14 @@ class Model:
 
     def _favouring(self, service: str) -> KnownNetwork:
         """The network where a Service gets what several claim."""
-        if service not in self._favoured:
-            cluster = self.cluster
-            assert isinstance(cluster, RenderedCluster)
-            network = self._favoured[service] = KnownNetwork(cluster.favouring(service))
+
+        def made() -> KnownNetwork:
+            how = dataclasses.replace(self.rendering.how, favoured=service)
+            network = KnownNetwork(remade(self.cluster, self.cluster.files, self.known.label, how))
             network.notes = self.network.notes
-        return self._favoured[service]
+            return network
+
+        return self._favoured.get(service, made)
 
     @cached_property
     def owners(self) -> Owners:
@@ -227,6 +230,24 @@ class Model:
                 f"{shown}: kube-proxy's configuration is not known: its defaults count, without a cluster CIDR"
             )
         return found
+
+    def audit(self, work: Work) -> AuditReport:
+        """What is wrong in the cluster, as `kproxy audit -o json` prints it; made once, without the lock of questions,
+        which go on meanwhile.
+
+        Raises:
+            Refusal: the nodes' rules are made from the objects, or it takes too long.
+        """
+        if self.known.rendered:
+            raise cannot("the rules are made from the objects here: an audit needs a snapshot with rules, or a lab")
+
+        def judged(what: str) -> None:
+            work.check()
+            self.judging = what
+
+        if self.audited is None:
+            self.audited = audit(self.cluster, judged)
+        return self.audited
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
@@ -271,11 +292,14 @@ class Model:
 
     def clients(self, family: Family) -> tuple[Client, ...]:
         """Who may ask the one host of a dump."""
-        if family not in self._clients:
-            assert self.known.rules is not None
-            ends = {host_of(each) for each in endpoints_told(self.known.rules, family)}
-            self._clients[family] = clients_of(self.known.rules, family, OUTSIDE_CLIENTS[family], ends)
-        return self._clients[family]
+        rules = self.known.rules
+        assert rules is not None
+
+        def made() -> tuple[Client, ...]:
+            ends = {host_of(each) for each in endpoints_told(rules, family)}
+            return clients_of(rules, family, OUTSIDE_CLIENTS[family], ends)
+
+        return self._clients.get(family, made)
 
     def _ask_host(self, client: str, family: Family, destination: str, protocol: str) -> Asked:
         try:
@@ -340,13 +364,10 @@ class Model:
         except EditError as error:
             raise Refusal(404 if error.missing else 400, str(error), error.field) from error
         how = dataclasses.replace(how, mode=edited.mode or how.mode)
-        files, config = EditedFiles(original.files, edited), original.proxy_config
         try:
-            cluster = RenderedCluster(files, config, how, originals=original.hosts)
+            cluster = remade(original, EditedFiles(original.files, edited), self.known.label, how)
         except InputError as error:
             raise Refusal(400, " ".join(str(error).splitlines()), "edits") from error
-        cluster.label = self.known.label
-        cluster.inferred = original.inferred
         return Model(SourceState(self.known.label, cluster), self.revision, edited)
 
 

@@ -21,7 +21,6 @@ from starlette.routing import Route
 
 from kproxy.cluster.edits import Edit, as_manifests
 from kproxy.explorer.answers.ask import Ask, AskRule, answer, hop_rules
-from kproxy.explorer.answers.audit import audit_report
 from kproxy.explorer.answers.lab_actions import (
     Done,
     Fault,
@@ -219,7 +218,7 @@ class Api:
         asked = read_query(request, dict[str, str], ("known", "progress"))
         explorer = self.explorer
         if not asked:
-            return await self._run(lambda work: audit_report(explorer.model, work), None)
+            return await self._run(explorer.model.audit, None)
         return await self._run(lambda _work: self._checked() if "progress" in asked else explorer.model.audited)
 
     def _checked(self) -> object:

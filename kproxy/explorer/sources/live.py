@@ -28,7 +28,7 @@ from kproxy.collect.nodes import NodeReader, collect_nodes
 from kproxy.errors import KproxyError
 from kproxy.explorer.sources.follow import FollowedObjects
 from kproxy.explorer.sources.rendering import AS_THEY_ARE, ObjectChoices, RenderedCluster
-from kproxy.explorer.sources.source import Away, Changed, SourceState
+from kproxy.explorer.sources.source import Away, Changed, Source, SourceState
 from kproxy.lab.lifecycle.objects import lab_client
 from kproxy.lab.links import read_links
 from kproxy.lab.spec import CLIENT, FABRIC
@@ -45,7 +45,7 @@ SETTLING: Final = 1.0
 """Seconds after a change of objects after which nodes are read again whose rules have no generation."""
 
 
-class ClusterSource:
+class ClusterSource(Source):
     """A live cluster: its objects, and on each node the rules that follow from them."""
 
     kind = Kind.CLUSTER
@@ -69,9 +69,6 @@ class ClusterSource:
         config = None if self._config_path is None else read_config(self._config_path, warnings.append)
         cluster = RenderedCluster(files, config, self._how, tell=warnings.append)
         return SourceState(self.label, cluster, warnings=(*warnings, *remark_claimed_twice(cluster.manifests)))
-
-    def away(self) -> str:
-        return ""
 
     def start(self, changed: Changed, away: Away) -> None:
         self._objects.start(changed, away)
@@ -115,7 +112,7 @@ def _bridged(link: str, *states: HostState) -> bool:
     return all(link in each.links and each.links[link][1] for each in states)
 
 
-class LabSource:
+class LabSource(Source):
     """A lab: its objects, and of each host what its namespace holds.
 
     Attributes:
@@ -207,9 +204,6 @@ class LabSource:
         """Whether the nodes' rules are legacy iptables', which have none."""
         spec = self.record.spec
         return spec.mode == MODE_IPTABLES and spec.variant == "legacy"
-
-    def away(self) -> str:
-        return ""
 
     def start(self, changed: Changed, away: Away) -> None:
         self._objects.start(changed, away)

@@ -6,9 +6,7 @@ What other programs have written on a node, and its links and routes, stay as th
 
 from __future__ import annotations
 
-import copy
 import hashlib
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +35,7 @@ from kproxy.cluster.snapshot.layout import RULES, host_file
 from kproxy.dataplane import Index
 from kproxy.dataplane.concrete.state import Note
 from kproxy.dataplane.symbolic.host_rules import SideRules
-from kproxy.explorer.answer_cache import AnswerCache
+from kproxy.explorer.answer_cache import MAX_KEPT, AnswerCache
 from kproxy.netfilter import Family
 from kproxy.netfilter.iptables.save import collector_paused
 from kproxy.render import Features, Rendered, Target, render_state
@@ -56,6 +54,7 @@ class ObjectChoices:
         allocate: where Services without cluster IPs get theirs.
         endpoints: how many a Service gets that has a selector and no EndpointSlice.
         complete: the objects are all that the cluster has; else what Services lack of it is open.
+        favoured: the Service that gets what several claim (`RenderOptions`).
     """
 
     mode: str | None = None
@@ -63,6 +62,7 @@ class ObjectChoices:
     allocate: tuple[Network, ...] = ()
     endpoints: int = 0
     complete: bool = True
+    favoured: str = ""
 
 
 AS_THEY_ARE: Final = ObjectChoices()
@@ -84,25 +84,16 @@ class Rendering:
         self.manifests = manifests
         self.how = how
         self._config_of = config_of
-        self._favoured = ""
         self._nodes = {node.metadata.name: node for node in manifests.nodes}
-        self._facts: dict[tuple[str, Family], NodeFacts] = {}
-        self._foreign: dict[tuple[str, Family], ForeignRules] = {}
-        self._explained: AnswerCache[Explained] = AnswerCache()
-        self._shared: AnswerCache[Index] = AnswerCache(sys.maxsize)
-        self._lock = threading.RLock()
+        self._facts: AnswerCache[NodeFacts] = AnswerCache()
+        self._foreign: AnswerCache[ForeignRules] = AnswerCache()
+        self._explained: AnswerCache[Explained] = AnswerCache(MAX_KEPT)
+        self._shared: AnswerCache[Index] = AnswerCache()
 
     @cached_property
     def lacking(self) -> Lacking:
         """What Services lack, if the objects are not `complete`."""
         return Lacking.of(self.manifests, complete=self.how.complete, assumed=NOTHING)
-
-    def favouring(self, service: str) -> Rendering:
-        """The same where a Service gets what several claim; see `RenderOptions`."""
-        made = copy.copy(self)
-        made._favoured = service
-        made._explained = AnswerCache()
-        return made
 
     def config_of(self, host: HostFacts) -> KubeProxyConfiguration:
         """What the node's kube-proxy runs with."""
@@ -114,11 +105,7 @@ class Rendering:
 
     def facts(self, host: HostFacts, family: Family) -> NodeFacts:
         """The Services as the node's kube-proxy sees them."""
-        with self._lock:
-            key = (host.name, family)
-            if key not in self._facts:
-                self._facts[key] = self.facts_of(self.manifests, host, family)
-            return self._facts[key]
+        return self._facts.get((host.name, family), lambda: self.facts_of(self.manifests, host, family))
 
     def facts_of(self, manifests: Manifests, host: HostFacts, family: Family) -> NodeFacts:
         """The same of some of the Services."""
@@ -131,11 +118,7 @@ class Rendering:
         there = host.host_rules
         if there is None:
             return None
-        with self._lock:
-            key = (host.name, family)
-            if key not in self._foreign:
-                self._foreign[key] = ForeignRules.of(there, family)
-            return self._foreign[key]
+        return self._foreign.get((host.name, family), lambda: ForeignRules.of(there, family))
 
     def with_foreign(self, own: SideRules, host: HostFacts, family: Family) -> SideRules:
         """kube-proxy's rules and, as far as they are known, those of other programs on the node. Raises InputError."""
@@ -152,12 +135,12 @@ class Rendering:
         """The rules of the Services that the facts have."""
         mode = self.mode_of(host)
         options = facts.nftables if mode == MODE_NFTABLES else facts.iptables
-        return render_state(facts.state, msgspec.structs.replace(options, favoured=self._favoured), mode)
+        return render_state(facts.state, msgspec.structs.replace(options, favoured=self.how.favoured), mode)
 
     def explained(self, host: HostFacts, family: Family) -> Explained:
         """The node's rules by Service; of the nodes that were asked for last they are kept."""
         with collector_paused():
-            return self._explained.get((host.name, family), lambda: (Explained(self.rendered(host, family)), True))
+            return self._explained.get((host.name, family), lambda: Explained.of(self.rendered(host, family)))
 
     def index(self, host: HostFacts, family: Family) -> Index:
         """All rules of the node, for the model. Nodes with the same rules, and no others known, share them."""
@@ -166,7 +149,7 @@ class Rendering:
             if host.host_rules is not None or isinstance(rendered, RenderedIpvs):  # its rules do not tell its servers
                 return self._index(rendered, host, family)
             key = hashlib.blake2b(rendered.restore_text.encode()).digest()
-            return self._shared.get(key, lambda: (self._index(rendered, host, family), True))
+            return self._shared.get(key, lambda: self._index(rendered, host, family))
 
     def _index(self, rendered: Rendered, host: HostFacts, family: Family) -> Index:
         found = self.with_foreign(rules_of(rendered), host, family)
@@ -189,19 +172,20 @@ class Rendering:
         return replace(rules, iptables=open_services(rules.iptables, family, self.manifests, lacking))
 
 
+@dataclass(frozen=True)
 class Explained:
-    """A node's rules with what they come from, by Service."""
+    """A node's rules, and with what they come from, those of each Service, `namespace/name`."""
 
-    def __init__(self, rendered: Rendered) -> None:
-        self.rendered = rendered
-        self._by_service: dict[str, list[RenderedRule | RenderedObject]] = {}
+    rendered: Rendered
+    by_service: Mapping[str, Sequence[RenderedRule | RenderedObject]]
+
+    @classmethod
+    def of(cls, rendered: Rendered) -> Explained:
+        found: dict[str, list[RenderedRule | RenderedObject]] = {}
         for each in objects_of(rendered):
             if each.origin.service_port is not None:
-                self._by_service.setdefault(each.origin.service_port.service, []).append(each)
-
-    def of(self, service: str) -> Sequence[RenderedRule | RenderedObject]:
-        """Those of `namespace/name`."""
-        return self._by_service.get(service, ())
+                found.setdefault(each.origin.service_port.service, []).append(each)
+        return cls(rendered, found)
 
 
 class RenderedHost(HostFacts):
@@ -226,13 +210,6 @@ class RenderedHost(HostFacts):
             if family not in self._indexes:
                 self._indexes[family] = self._rendering.index(self, family)
             return self._indexes[family]
-
-    def rendered_by(self, rendering: Rendering) -> RenderedHost:
-        """The same with other rules."""
-        made = copy.copy(self)
-        made._rendering = rendering
-        made._indexes = {}
-        return made
 
     @cached_property
     def host_rules(self) -> HostRules | None:
@@ -293,20 +270,19 @@ class RenderedCluster(Cluster):
                 hosts[name] = RenderedHost(files, name, (), self.rendering, originals.get(name))
         self.hosts = MappingProxyType(hosts)
 
-    def favouring(self, service: str) -> RenderedCluster:
-        """The same where a Service, `namespace/name`, gets what several claim."""
-        made = copy.copy(self)
-        made.rendering = self.rendering.favouring(service)
-        made.hosts = MappingProxyType(
-            {
-                name: each.rendered_by(made.rendering) if isinstance(each, RenderedHost) else each
-                for name, each in self.hosts.items()
-            }
-        )
-        return made
-
     def _named_nodes(self) -> list[str]:
         """The nodes that Pods and endpoints name, of which there need be no object."""
         slices = self.manifests.endpoint_slices
         endpoints = [each.node_name for item in slices for each in item.endpoints if each.node_name]
         return [*(pod.node for pod in self.pods.values() if pod.node), *endpoints]
+
+
+def remade(cluster: Cluster, files: Files, label: str, how: ObjectChoices) -> RenderedCluster:
+    """A copy of a cluster with other objects, or whose rules are made in another way; rules of other programs stay.
+
+    Raises:
+        InputError: see `Cluster`.
+    """
+    made = RenderedCluster(files, cluster.proxy_config, how, originals=cluster.hosts)
+    made.label, made.inferred = label, cluster.inferred
+    return made

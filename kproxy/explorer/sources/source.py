@@ -6,11 +6,12 @@ from it is `model`'s. A source whose `live` holds calls back when it has changed
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final
 
 from kproxy.cluster.completeness import remark_claimed_twice, remark_no_cluster_ips, remark_no_slices
 from kproxy.cluster.inputs import check_rule_size, read_config, read_text, text_label
@@ -60,21 +61,20 @@ class SourceState:
         return isinstance(self.cluster, RenderedCluster)
 
 
-class Source(Protocol):
-    """Where the cluster comes from."""
+class Source(ABC):
+    """Where the cluster comes from. Without more it does not change by itself.
 
-    @property
-    def kind(self) -> Kind:
-        """What it is read from; dumps and objects together are a snapshot."""
+    Attributes:
+        kind: what it is read from; dumps and objects together are a snapshot.
+        label: what the page calls it.
+        live: whether it changes by itself.
+    """
 
-    @property
-    def label(self) -> str:
-        """What the page calls it."""
+    kind: Kind
+    label: str
+    live: ClassVar[bool] = False
 
-    @property
-    def live(self) -> bool:
-        """Whether it changes by itself."""
-
+    @abstractmethod
     def read(self) -> SourceState:
         """All of it.
 
@@ -84,33 +84,29 @@ class Source(Protocol):
 
     def away(self) -> str:
         """Why it cannot be reached now, "" if it can, as far as one can tell at once."""
+        return ""
 
-    def start(self, changed: Changed, away: Away) -> None:
+    def start(self, changed: Changed, away: Away) -> None:  # noqa: B027
         """Begins to follow it; calls come from other threads."""
 
-    def stop(self) -> None:
+    def stop(self) -> None:  # noqa: B027
         """Ends that."""
 
 
-@dataclass(frozen=True)
-class StillSource:
+class StillSource(Source):
     """A source that does not change by itself; `paths` are the files that it is read from."""
 
-    kind: Kind
-    label: str
-    read: Callable[[], SourceState]
-    paths: tuple[str, ...] = ()
-    live: ClassVar[bool] = False
+    def __init__(self, kind: Kind, label: str, read: Callable[[], SourceState], paths: tuple[str, ...] = ()) -> None:
+        self.kind, self.label = kind, label
+        self._read = read
+        self._paths = paths
+
+    def read(self) -> SourceState:
+        return self._read()
 
     def away(self) -> str:
-        gone = [path for path in self.paths if path != "-" and not Path(path).exists()]
+        gone = [path for path in self._paths if path != "-" and not Path(path).exists()]
         return f"{gone[0]}: it is no longer there" if gone else ""
-
-    def start(self, changed: Changed, away: Away) -> None:
-        """Nothing changes by itself."""
-
-    def stop(self) -> None:
-        """Nothing was begun."""
 
 
 def still_source(
