@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from kproxy import __version__
+from kproxy.cluster.audit.report import AuditReport
 from kproxy.cluster.edits import Edit
 from kproxy.cluster.evidence.unseen import suspected
 from kproxy.cluster.sources import Kind
@@ -102,6 +104,7 @@ class Explorer:
     Attributes:
         source: never written to, unless it is a lab.
         against: the second source, which is read once; None if there is none.
+        model, second: what is known of each: of the first as it was last read.
         worker: does what takes long.
     """
 
@@ -123,10 +126,9 @@ class Explorer:
         self._ready: Callable[[], None] | None = None
         self._listeners: list[Listener] = []
         self._copies: AnswerCache[Model] = AnswerCache(MAX_KEPT)
-        self._checking: tuple[Model | None, Work] = (None, Work(0))
-        self._check_failed: dict[int, str] = {}
-        self._model = Model(source.read(), 1)
-        self._second = None if against is None else Model(against.read(), 1)
+        self._checking: tuple[Model | None, Work, Future[AuditReport] | None] = (None, Work(0), None)
+        self.model = Model(source.read(), 1)
+        self.second = None if against is None else Model(against.read(), 1)
 
     def start(self, ready: Callable[[], None] = lambda: None) -> None:
         """Follows the source, if it changes by itself, and makes ready what questions need.
@@ -135,30 +137,24 @@ class Explorer:
             ready: called when all is ready for a revision.
         """
         self._ready = ready
-        self.worker.prepare(self._model, ready)
+        self.worker.prepare(self.model, ready)
         self.source.start(self.changed, self.went_away)
 
     def check(self) -> Checked:
-        """How far the audit of the source as it is now is; begins it if nobody has."""
-        model = self._model
+        """How far the audit of the source as it is now is; begins it if nobody has. Raises Refusal: there is none."""
+        model = self.model
+        if model.known.cluster is None or model.known.rendered:
+            raise cannot("there is no audit of this source: it needs a snapshot with rules, or a lab")
         with self._lock:
             if model.audited is None and self._checking[0] is not model:
-                self._checking[1].cancel()
                 work = Work(_CHECKING)
-                self._checking = (model, work)
-                self.worker.submit(partial(self._run_check, model, work))
-        known = model.audited is not None
+                self._checking = (model, work, self.worker.submit(partial(model.audit, work)))
+            found = self._checking[2]
+        error = found.exception() if found is not None and found.done() and model.audited is None else None
         number = _JUDGED.search(model.judging)
-        done = len(model.nodes) if known else int(number[1]) - 1 if number is not None else 0
-        return Checked(model.revision, known, done, len(model.nodes), self._check_failed.get(model.revision, ""))
-
-    def _run_check(self, model: Model, work: Work) -> None:
-        try:
-            if model is self._model:
-                model.audit(work)
-        except KproxyError as error:
-            if not work.cancelled:
-                self._check_failed = {model.revision: " ".join(str(error).splitlines())}
+        done = len(model.nodes) if model.audited is not None else int(number[1]) - 1 if number is not None else 0
+        failed = "" if error is None else " ".join(str(error).splitlines())
+        return Checked(model.revision, model.audited is not None, done, len(model.nodes), failed)
 
     def stop(self) -> None:
         self.source.stop()
@@ -177,11 +173,12 @@ class Explorer:
                 return
             with self._lock:
                 self._away = ""
-                self._model = Model(known, self._model.revision + 1)
+                self.model = Model(known, self.model.revision + 1)
                 self._copies = AnswerCache(MAX_KEPT)
-                revision = self._model.revision
+                self._checking[1].cancel()
+                revision = self.model.revision
                 if self._ready is not None:
-                    self.worker.prepare(self._model, self._ready)
+                    self.worker.prepare(self.model, self._ready)
         self._tell(Event("revision", {"revision": revision, "changed": list(what)[:MAX_NOTES]}))
 
     def went_away(self, why: str) -> None:
@@ -212,7 +209,7 @@ class Explorer:
             if len(self._listeners) >= MAX_LISTENERS:
                 raise Refusal(503, "too many pages are open")
             self._listeners.append(listener)
-            return Event("revision", {"revision": self._model.revision, "changed": []})
+            return Event("revision", {"revision": self.model.revision, "changed": []})
 
     def forget(self, listener: Listener) -> None:
         with self._lock:
@@ -220,16 +217,6 @@ class Explorer:
                 self._listeners.remove(listener)
 
     # --- what is asked ---
-
-    @property
-    def model(self) -> Model:
-        """The source as it was last read."""
-        return self._model
-
-    @property
-    def second(self) -> Model | None:
-        """The second source, if there is one."""
-        return self._second
 
     def state(self, source: str = "", edits: Sequence[Edit] = ()) -> Model:
         """What a question asks: a source as it is, or a copy with edits.
@@ -248,25 +235,25 @@ class Explorer:
 
     def _named(self, source: str) -> Model:
         if source in ("", BY_OBJECTS):
-            return self._model
+            return self.model
         if source not in (AGAINST, AGAINST_BY_OBJECTS):
             raise bad_input(f'source: "", {AGAINST}, {BY_OBJECTS} or {AGAINST_BY_OBJECTS} expected', "source")
-        if self._second is None:
+        if self.second is None:
             raise cannot("there is no second source: kproxy explore ... --against PATH")
-        return self._second
+        return self.second
 
     def copy_with(self, edits: Sequence[Edit]) -> Model:
         """A copy with edits, be it none. Raises Refusal."""
-        return self._copy(self._model, edits)
+        return self._copy(self.model, edits)
 
     def _copy(self, model: Model, edits: Sequence[Edit]) -> Model:
-        key = (model is self._second, model.revision, msgspec.json.encode(list(edits)))
+        key = (model is self.second, model.revision, msgspec.json.encode(list(edits)))
         # One of a source that has been read again meanwhile is not kept.
-        return self._copies.get(key, lambda: model.copy(edits), lambda _copy: model in (self._model, self._second))
+        return self._copies.get(key, lambda: model.copy(edits), lambda _copy: model in (self.model, self.second))
 
     def view(self) -> SourceView:
         """What the page says of the source."""
-        model, kind, second = self._model, self.source.kind, self._second
+        model, kind, second = self.model, self.source.kind, self.second
         known, cluster = model.known, model.known.cluster
         has_cluster = cluster is not None
         if cluster is not None:

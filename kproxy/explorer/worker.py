@@ -43,8 +43,6 @@ class Worker:
         self._lock = threading.Lock()
         self._stopped = False
         self._preparing = Work(0.0)
-        self._steps: Iterator[None] = iter(())
-        self._ready: Callable[[], None] = lambda: None
 
     def submit(self, work: Callable[[], Made]) -> Future[Made]:
         """Does something after what was asked for before."""
@@ -58,9 +56,8 @@ class Worker:
     def prepare(self, model: Model, ready: Callable[[], None]) -> None:
         """Makes a state ready between the rest, and leaves the one before; `ready` is called when it is."""
         self._preparing.cancel()
-        self._preparing = Work(float("inf"))
-        self._steps, self._ready = steps(model, self._preparing), ready
-        self.submit(partial(self._step, self._steps))
+        self._preparing = work = Work(float("inf"))
+        self.submit(partial(self._step, steps(model, work), work, ready))
 
     def stop(self) -> None:
         self._preparing.cancel()
@@ -71,18 +68,17 @@ class Worker:
         while not self._stopped:
             self._waiting.get()()
 
-    def _step(self, mine: Iterator[None]) -> None:
-        if mine is not self._steps:
-            return
+    def _step(self, mine: Iterator[None], work: Work, ready: Callable[[], None]) -> None:
         try:
+            work.check()
             next(mine)
         except StopIteration:
-            self._ready()
+            ready()
         except KproxyError:
             pass  # who asks is told
         else:
             time.sleep(_BREATH)
-            self.submit(partial(self._step, mine))  # who came meanwhile goes first
+            self.submit(partial(self._step, mine, work, ready))  # who came meanwhile goes first
 
 
 def _do(future: Future[Made], work: Callable[[], Made]) -> None:

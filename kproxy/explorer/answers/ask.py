@@ -39,7 +39,6 @@ from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.hooks import Hook
-from kproxy.words import exact
 
 _ASSUME: Final = re.compile(r"--assume '(.+)=yes\|no'")
 _SWITCHES: Final = 12
@@ -201,8 +200,7 @@ def hop_rules(model: Model, asked: AskRule) -> AskedRules:
             raise bad_input(f"journey: a number from 0 to {len(found) - 1} expected", "journey")
         if asked.direction not in ("there", "back"):
             raise bad_input("direction: there or back expected", "direction")
-        way = found[asked.journey]
-        hops = way.there if asked.direction == "there" else way.back
+        hops = found[asked.journey].there if asked.direction == "there" else found[asked.journey].back
         if not 0 <= asked.hop < len(hops):
             raise bad_input(f"hop: a number from 0 to {len(hops) - 1} expected", "hop")
         hop = hops[asked.hop]
@@ -439,7 +437,6 @@ def _host_way(item: Reported, sent: Packet) -> Way:
     if outcome.possible:
         ends = (f"{each.verdict} {each.src} → {each.dst}" for each in outcome.possible)
         why += f"; it may end as {', '.join(ends)}"
-    record = journey_record(Journey(outcome.probability, OPEN, HOST, why, (hop,)), steps=True)
     end = OPEN if outcome.probability and outcome.verdict == INDETERMINATE else _ENDS.get(outcome.verdict, LOST)
     back: tuple[HopRecord, ...] = ()
     if item.reply is not None:
@@ -450,8 +447,5 @@ def _host_way(item: Reported, sent: Packet) -> Way:
                 reason=reply.reason, error=outcome.reject,
             ),
         )  # fmt: skip
-    there = record.there
-    return Way(
-        probability=exact(outcome.probability), end=end, at=HOST, there=there, back=back, source=outcome.src,
-        target=outcome.dst, reason=record.reason, percent=percent(outcome.probability),
-    )  # fmt: skip
+    way = way_record(Journey(outcome.probability, end, HOST, why, (hop,)))
+    return msgspec.structs.replace(way, back=back, source=outcome.src, target=outcome.dst)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from enum import Enum
 from typing import Final
 
 import msgspec
@@ -77,8 +76,7 @@ def evaluated_hooks(index: Index, hop: Hop) -> Iterator[EvaluatedHook]:
             for place in stage.orders[0]:
                 if not ended:
                     base = stage.chains[place]
-                    after = _Walk(index, base, mine, chains).through(base.chain)
-                    ended = after is _After.ENDED and not mine
+                    ended = _Walk(index, base, mine, chains).through(base.chain) and not mine
         shown = tuple(item.shown() for item in chains.values() if item.asked)
         if shown:
             yield EvaluatedHook(hook, shown)
@@ -113,13 +111,6 @@ class _Chain:
         return EvaluatedRule(number, step.text, True, step.did, step.note)
 
 
-class _After(Enum):
-    """How a packet left a chain."""
-
-    ENDED = "ended"
-    BACK = "back"
-
-
 class _Walk:
     """A base chain gone through again, along the rules that matched."""
 
@@ -132,8 +123,8 @@ class _Walk:
         self._chains = chains
         self._source = "" if base.source is Source.NFTABLES or not index.several else base.source.value
 
-    def through(self, name: str, depth: int = 0) -> _After:
-        """One chain, and those that it jumps to."""
+    def through(self, name: str, depth: int = 0) -> bool:
+        """One chain, and those that it jumps to; whether the packet ended there."""
         table, count, texts = self._rules(name)
         key = (self._source, table, name)
         chain = self._chains.setdefault(key, _Chain(*key, texts))
@@ -146,14 +137,14 @@ class _Walk:
             chain.asked[number] = step
             way = _WAY.search(step.did)
             if way is not None and depth < _DEEPEST:
-                after = self.through(way[2], depth + 1)
-                if way[1] == "goto" or after is _After.ENDED:
-                    return after
+                ended = self.through(way[2], depth + 1)
+                if way[1] == "goto" or ended:
+                    return ended
             elif _RETURNS.search(step.did):
-                return _After.BACK
+                return False
             elif _ENDS.search(step.did):
-                return _After.ENDED
-        return _After.BACK
+                return True
+        return False
 
     def _rules(self, name: str) -> tuple[str, int, Callable[[int], str]]:
         """The table's name as steps have it, how many rules a chain has, and each in words."""

@@ -30,7 +30,6 @@ from kproxy.netfilter.nftables.stateful import Counter
 
 if TYPE_CHECKING:
     from kproxy.lab.capture.dissect import PacketAtInterface
-    from kproxy.lab.cluster import ClusterView
     from kproxy.lab.inspect.follow import Followed
 
 Counts = tuple[int, int, str]
@@ -46,22 +45,12 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = ""
 
 
-class Done(msgspec.Struct, frozen=True):
-    done: str
-
-
 class Broken(msgspec.Struct, frozen=True):
     """Something that is broken now, as `Fault` names it, and in words."""
 
     kind: str
     name: str
     words: str
-
-
-class AllBroken(msgspec.Struct, frozen=True):
-    """In the order in which it is to be healed: Pods need the API server and their nodes."""
-
-    broken: tuple[Broken, ...]
 
 
 class Follow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"sender": "from"}):
@@ -108,8 +97,8 @@ class FollowAnswer(msgspec.Struct, frozen=True):
     ask: Answer
 
 
-def break_or_heal(source: LabSource, fault: Fault, *, heal: bool) -> Done:
-    """Raises Refusal: there is no such thing, or it cannot be done."""
+def break_or_heal(source: LabSource, fault: Fault, *, heal: bool) -> str:
+    """What was done, in words. Raises Refusal: there is no such thing, or it cannot be done."""
     if fault.kind not in faults.KINDS:
         raise bad_input(f"kind: one of {', '.join(faults.KINDS)} expected", "kind")
     name = fault.name.removeprefix("node/").removeprefix("pod/")
@@ -123,17 +112,15 @@ def break_or_heal(source: LabSource, fault: Fault, *, heal: bool) -> Done:
         raise Refusal(409, str(error)) from error
     # Links are looked at again at once, without waiting for the poller; a node's cable ends at the fabric, too.
     source.look([name, FABRIC] if fault.kind in ("node", "link") else ())
-    return Done(done)
+    return done
 
 
-def all_broken(source: LabSource) -> AllBroken:
-    """What is broken now, whoever broke it. Of a node that is off its link is not told, too."""
+def all_broken(source: LabSource) -> Iterator[Broken]:
+    """What is broken now, whoever broke it, in the order in which it is to be healed: Pods need the API server and
+    their nodes. Of a node that is off its link is not told, too."""
     from kproxy.lab.cluster import read_cluster
 
-    return AllBroken(tuple(_broken(read_cluster(source.lab, source.record))))
-
-
-def _broken(cluster: ClusterView) -> Iterator[Broken]:
+    cluster = read_cluster(source.lab, source.record)
     if not cluster.api_running:
         yield Broken("apiserver", "", "the API server does not run")
     for node in cluster.nodes:

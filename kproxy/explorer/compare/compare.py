@@ -246,11 +246,7 @@ def compare_models(one: Model, other: Model, work: Work, *, node: str = "", fami
     report = Gathered(one, other)
     for name in names:
         for each in families:
-            found = work.within(partial(nodes.compared, name, each))
-            if found is None:
-                report.left_out(name)
-            else:
-                report.add((name, name), each, found.found, found.gaps, found.stands_for, found.first)
+            report.add(work, (name, name), each, partial(nodes.compared, name, each))
     # A copy's nodes that are gone are said as such.
     notes = [] if node or is_copy else unpaired(one, other)
     notes += one.config_notes(names)

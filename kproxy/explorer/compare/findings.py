@@ -19,7 +19,7 @@ from kproxy.dataplane.compare.compare import Comparison
 from kproxy.dataplane.compare.difference import ALL, Cause, Difference, Extent, Place, by_cause, within
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import LOCAL, parse_endpoint, parse_ip
-from kproxy.explorer.model.model import Model
+from kproxy.explorer.model.model import Model, Work
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
@@ -100,6 +100,22 @@ class Findings(msgspec.Struct, frozen=True):
     """All that findings are about, also those that they do not list."""
     unlisted: tuple[str, ...] = ()
     """What more differs than findings say, in words."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What the two sides of a node's rules do differently.
+
+    Attributes:
+        gaps: what was not seen, and may make the sides differ.
+        stands_for: for each Service that was compared those that are treated alike, if not all were.
+        first: the node that was compared for this one and for others that differ in nothing but their own addresses.
+    """
+
+    found: Comparison
+    gaps: Sequence[Unseen] = ()
+    stands_for: StandsFor = MappingProxyType({})
+    first: str = ""
 
 
 @dataclass(frozen=True)
@@ -202,23 +218,26 @@ class Gathered:
         self._stand = self._stood_for = 0
         self._services: dict[str, None] = {}
 
-    def add(
-        self,
-        nodes: tuple[str, str],
-        family: Family,
-        found: Comparison,
-        gaps: Sequence[Unseen] = (),
-        stands_for: StandsFor = MappingProxyType({}),
-        first: str = "",
-    ) -> None:
-        """Takes what two rule sets of a node differ in.
+    def add(self, work: Work, nodes: tuple[str, str], family: Family, compare: Callable[[], Compared | None]) -> bool:
+        """Takes what two rule sets of a node differ in, if the time for it suffices; False if those of a side are not
+        known.
 
         Args:
             nodes: what it is called on each side.
-            gaps: what was not seen, and may make the sides differ.
-            stands_for: for each Service that was compared those that are treated alike, if not all were.
-            first: the node that was compared for this one, if one was.
+            compare: compares them; None if one is not known.
         """
+        made = work.within(lambda: (compare(),))
+        if made is None:
+            self._alike = False
+            self._left_out[nodes[0]] = None
+            return True
+        (compared,) = made
+        if compared is not None:
+            self._take(nodes, family, compared)
+        return compared is not None
+
+    def _take(self, nodes: tuple[str, str], family: Family, compared: Compared) -> None:
+        found, gaps, stands_for, first = compared.found, compared.gaps, compared.stands_for, compared.first
         self._alike = self._alike and found.alike and not gaps
         name = nodes[0] if self._models[0].known.cluster is not None else nodes[1]
         if first in ("", name):
@@ -236,11 +255,6 @@ class Gathered:
             group.alike.append(stands_for)
         self._undecided += [Open(gap.what, gap.why, name) for gap in gaps]
         self._undecided += [Open(item.where, item.reason, name) for item in found.undecided]
-
-    def left_out(self, node: str) -> None:
-        """Takes a node that was not compared, since the time was over."""
-        self._alike = False
-        self._left_out[node] = None
 
     def findings(self, notes: Sequence[str]) -> Findings:
         usual_first = sorted(self._found.values(), key=lambda each: each.item.rank)

@@ -29,7 +29,7 @@ from kproxy.dataplane import Host
 from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.compare.difference import Place
 from kproxy.dataplane.symbolic.host_rules import SideRules
-from kproxy.explorer.compare.findings import services_at
+from kproxy.explorer.compare.findings import Compared, services_at
 from kproxy.explorer.compare.present_rules import EXAMINED, host_of
 from kproxy.explorer.model.model import Model, Work
 from kproxy.netfilter import Family
@@ -39,18 +39,6 @@ from kproxy.services.names import family_of
 
 EXAMINED_OF_CHOSEN: Final = 2 * EXAMINED
 """Differences of one node that are put into words where Services have twins, of which nothing is said twice."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """What a node's rules do differently; `first` is the node that was compared for it and for others that differ in
-    nothing but their own addresses, and `stands_for` as in `Representatives`. `gaps`: what was not seen of what was
-    compared."""
-
-    found: Comparison
-    first: str
-    stands_for: Mapping[str, tuple[str, ...]]
-    gaps: tuple[Unseen, ...] = ()
 
 
 class NodeByNode:
@@ -73,7 +61,7 @@ class NodeByNode:
         self._work.check()
         whole = name in self._changed.nodes or _configurations_differ(*self._models, name)
         if not whole and not self._changed.services:
-            return Compared(Comparison(True), name, {})
+            return Compared(Comparison(True))
         host = host_of(self._models[0], name, self._count)
         chosen = self._chosen(name, family, host) if whole else None
         some: Sequence[Manifests | None] = [None if whole else each for each in self._some]
@@ -83,7 +71,7 @@ class NodeByNode:
         one, other = (_Side.of(model, name, family, each, of) for model, each in zip(self._models, some, strict=True))
         gaps = tuple(dict.fromkeys((*one.unseen, *other.unseen)))
         if one.key == other.key and not gaps:
-            return Compared(Comparison(True), name, {})
+            return Compared(Comparison(True))
         key: tuple[object, ...] = (family, one.key, other.key) if chosen is None else (family, chosen.key)
         if host is not None:
             key = (*key, name)
@@ -93,7 +81,8 @@ class NodeByNode:
                 one.rules(), other.rules(), family=family, host=host, progress=self._work.check, examine=examine
             )
             self._seen[key] = found if chosen is None else self._once(found, chosen), name
-        return Compared(*self._seen[key], {} if chosen is None else chosen.stands_for, gaps)
+        found, first = self._seen[key]
+        return Compared(found, gaps, {} if chosen is None else chosen.stands_for, first)
 
     def _once(self, found: Comparison, chosen: Representatives) -> Comparison:
         """Without what says of Services' twins what is said of them."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.unseen import Unseen, lacking_both, suspected
@@ -19,7 +19,7 @@ from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import Host
 from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.symbolic.host_rules import SideRules
-from kproxy.explorer.compare.findings import Findings, Gathered
+from kproxy.explorer.compare.findings import Compared, Findings, Gathered
 from kproxy.explorer.compare.remedy import of_diff, of_drift
 from kproxy.explorer.errors import cannot
 from kproxy.explorer.model.model import HOST, Model, Work, family_named
@@ -99,7 +99,8 @@ def drift(model: Model, node: str, family: str | None, work: Work) -> Findings:
         host = cluster.hosts[name]
         for each in families:
             sides = partial(_asked_and_there, model, host, each)
-            if not _add(report, (name, name), each, sides, host_of(model, name, len(names)), work):
+            step = partial(_compared, sides, each, host_of(model, name, len(names)), work)
+            if not report.add(work, (name, name), each, step):
                 notes.append(f"{name}: its {each.value} rules are not known")
     return report.findings(notes)
 
@@ -125,7 +126,8 @@ def compare_there(one: Model, other: Model, node: str, family: str | None, work:
             notes.append(f"{pair[0]} has other addresses on the two sides: those of {one.known.label} count")
         host = first or second
         for each in families:
-            if _add(report, pair, each, partial(_both_there, (one, other), pair, each), host, work):
+            sides = partial(_both_there, (one, other), pair, each)
+            if report.add(work, pair, each, partial(_compared, sides, each, host, work)):
                 compared = True
                 continue
             lacking = int(rules_of(one, pair[0], each) is not None)
@@ -140,37 +142,19 @@ def _both_there(models: tuple[Model, Model], pair: tuple[str, str], family: Fami
     return rules_of(models[0], pair[0], family), rules_of(models[1], pair[1], family)
 
 
-def _add(
-    report: Gathered,
-    nodes: tuple[str, str],
-    family: Family,
-    read: Callable[[], Sides],
-    host: Host | None,
-    work: Work,
-) -> bool:
-    """Reads and compares a node's rules, if the time suffices: what neither side shows is taken to be the same on both.
-    Returns False if those of a side are not known."""
-
-    def step() -> tuple[Comparison, Sequence[Unseen]] | Literal[False]:
-        one, other = read()
-        if one is None or other is None:
-            return False
-        work.check()
-        same = lacking_both(one.unseen, other.unseen)
-        first, second = (opened_side(each.rules, family, each.unseen, same) for each in (one, other))
-        gaps = [each for each in (*one.unseen, *other.unseen) if each.thing not in same]
-        if first == second:
-            return Comparison(True), gaps
-        return compare(first, second, family=family, host=host, progress=work.check, examine=EXAMINED), gaps
-
-    found = work.within(step)
-    if found is None:
-        report.left_out(nodes[0])
-    elif found is False:
-        return False
-    else:
-        report.add(nodes, family, *found)
-    return True
+def _compared(read: Callable[[], Sides], family: Family, host: Host | None, work: Work) -> Compared | None:
+    """Reads and compares a node's rules: what neither side shows is taken to be the same on both. None if those of a
+    side are not known."""
+    one, other = read()
+    if one is None or other is None:
+        return None
+    work.check()
+    same = lacking_both(one.unseen, other.unseen)
+    first, second = (opened_side(each.rules, family, each.unseen, same) for each in (one, other))
+    gaps = [each for each in (*one.unseen, *other.unseen) if each.thing not in same]
+    if first == second:
+        return Compared(Comparison(True), gaps)
+    return Compared(compare(first, second, family=family, host=host, progress=work.check, examine=EXAMINED), gaps)
 
 
 def _pairs(one: Model, other: Model, node: str) -> Sequence[tuple[str, str]]:

@@ -20,6 +20,7 @@ from kproxy.cluster.audit.report import AuditReport
 from kproxy.cluster.edits import Edit, Edited, EditedFiles, EditError, Object, by_key, edit
 from kproxy.cluster.journey.known import KnownNetwork, known_journeys
 from kproxy.cluster.journey.path import Journey, one_of
+from kproxy.cluster.rules import HostRules
 from kproxy.cluster.services_in_rules import Door, doors_told, endpoints_told
 from kproxy.cluster.snapshot.cluster import Cluster, kind_of_object, value_of_object
 from kproxy.cluster.snapshot.host import HostFacts
@@ -274,10 +275,14 @@ class Model:
         native = rules is not None and rules.nftables is not None
         return (*(("iptables",) if rules is not None and rules.rulesets else ()), *(("nftables",) if native else ()))
 
+    @property
+    def _host_rules(self) -> HostRules:
+        assert self.known.rules is not None
+        return self.known.rules
+
     def index(self, family: Family) -> Index:
         """The rules of the one host of a dump. Raises InputError: there are none of the family."""
-        assert self.known.rules is not None
-        return self.known.rules.index(family)
+        return self._host_rules.index(family)
 
     def _has_rules(self, family: Family) -> bool:
         try:
@@ -287,13 +292,11 @@ class Model:
 
     def surroundings(self, packet: Packet) -> Surroundings:
         """What a packet meets on the one host of a dump, beside its rules."""
-        assert self.known.rules is not None
-        return self.known.rules.surroundings(packet, self.known.sets)
+        return self._host_rules.surroundings(packet, self.known.sets)
 
     def clients(self, family: Family) -> tuple[Client, ...]:
         """Who may ask the one host of a dump."""
-        rules = self.known.rules
-        assert rules is not None
+        rules = self._host_rules
 
         def made() -> tuple[Client, ...]:
             ends = {host_of(each) for each in endpoints_told(rules, family)}

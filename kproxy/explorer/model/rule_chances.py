@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cache
 from typing import Final
 
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
@@ -164,7 +165,7 @@ class NodeRules:
         self._outside = outside
         services = network.cluster.manifests.services
         self._inside = frozenset(address for each in services for address in each.spec.cluster_ips)
-        self._clients: dict[tuple[str, Family], _Client] = {}
+        self._client = cache(self._find_client)
         self._known = frozenset(address for each in network.cluster.pods.values() for address in each.addresses)
 
     def __call__(self, node: str, family: Family, destination: str, protocol: str) -> Asked:
@@ -216,14 +217,8 @@ class NodeRules:
             return False
         return any(hop.host == node for hop in way.there)
 
-    def _client(self, node: str, family: Family) -> _Client:
-        """A pod of the node, or the node."""
-        key = node, family
-        if key not in self._clients:
-            self._clients[key] = self._find_client(node, family)
-        return self._clients[key]
-
     def _find_client(self, node: str, family: Family) -> _Client:
+        """A pod of the node, or the node."""
         for pod in self._network.cluster.pods.values():
             own = [each for each in pod.addresses if family_of(each) is family]
             if pod.node == node and own and not pod.host_network and pod.phase in ("", "Running"):

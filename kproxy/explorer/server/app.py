@@ -22,7 +22,7 @@ from starlette.routing import Route
 from kproxy.cluster.edits import Edit, as_manifests
 from kproxy.explorer.answers.ask import Ask, AskRule, answer, hop_rules
 from kproxy.explorer.answers.lab_actions import (
-    Done,
+    Broken,
     Fault,
     Follow,
     FollowAnswer,
@@ -42,7 +42,7 @@ from kproxy.explorer.compare.compare import (
     compare_sides,
     what_if,
 )
-from kproxy.explorer.errors import Refusal, cannot
+from kproxy.explorer.errors import Refusal
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.page import encode, static_file
 from kproxy.explorer.server.exchange import HANDLERS, read_body, read_query
@@ -129,10 +129,14 @@ def _compare(explorer: Explorer, asked: Compare, work: Work) -> DiffAnswer | Mig
     return compare_sides(one, other, asked, work.part(COMPARING))
 
 
-def _fault(explorer: Explorer, asked: Fault, _work: Work, *, heal: bool) -> Done:
+def _fault(explorer: Explorer, asked: Fault, _work: Work, *, heal: bool) -> dict[str, str]:
     done = break_or_heal(explorer.lab(), asked, heal=heal)
-    explorer.changed([done.done])
-    return done
+    explorer.changed([done])
+    return {"done": done}
+
+
+def _broken(explorer: Explorer, _asked: _Nothing, _work: Work) -> dict[str, tuple[Broken, ...]]:
+    return {"broken": tuple(all_broken(explorer.lab()))}
 
 
 def _follow(explorer: Explorer, asked: Follow, _work: Work) -> FollowAnswer:
@@ -164,7 +168,7 @@ ENDPOINTS: Final = (
     Endpoint("/api/counters", _Nothing, lambda explorer, _asked, _work: counters(explorer.lab()), ()),
     Endpoint("/api/lab/fail", Fault, partial(_fault, heal=False), seconds=WORK_SECONDS),
     Endpoint("/api/lab/heal", Fault, partial(_fault, heal=True), seconds=WORK_SECONDS),
-    Endpoint("/api/lab/broken", _Nothing, lambda explorer, _asked, _work: all_broken(explorer.lab()), ()),
+    Endpoint("/api/lab/broken", _Nothing, _broken, ()),
     Endpoint("/api/lab/follow", Follow, _follow, seconds=WORK_SECONDS),
 )
 
@@ -219,12 +223,7 @@ class Api:
         explorer = self.explorer
         if not asked:
             return await self._run(explorer.model.audit, None)
-        return await self._run(lambda _work: self._checked() if "progress" in asked else explorer.model.audited)
-
-    def _checked(self) -> object:
-        if not self.explorer.view().can.audit:
-            raise cannot("there is no audit of this source: it needs a snapshot with rules, or a lab")
-        return self.explorer.check()
+        return await self._run(lambda _work: explorer.check() if "progress" in asked else explorer.model.audited)
 
     async def _events(self, request: Request) -> Response:
         read_query(request, _Nothing, ())

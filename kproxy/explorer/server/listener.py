@@ -49,7 +49,7 @@ class ExplorerServer:
         self._address = (host, port)
         self._state = ServerState()
         self._server: asyncio.Server | None = None
-        self._api: Api | None = None
+        self._api = Api(explorer)
 
     async def start(self) -> None:
         """Listens. Raises ExplorerError."""
@@ -58,7 +58,6 @@ class ExplorerServer:
         port = listening.getsockname()[1]
         named = join_host_port(host, port)
         hosts = frozenset({named, f"localhost:{port}"})
-        self._api = Api(self.explorer)
         guard = Guard(self._api.app(), self.token, hosts)
         configuration = uvicorn.Config(
             guard, http=Http, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
@@ -79,8 +78,7 @@ class ExplorerServer:
         """Stops listening and ends every connection."""
         if self._server is not None:
             self._server.close()
-        if self._api is not None:
-            self._api.close()
+        self._api.close()
         await end_connections(self._state, _STOPPING)
 
 
