@@ -7,7 +7,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -114,7 +113,7 @@ class Compared:
 
     found: Comparison
     gaps: Sequence[Unseen] = ()
-    stands_for: StandsFor = MappingProxyType({})
+    stands_for: StandsFor = field(default_factory=dict)
     first: str = ""
 
 
