@@ -278,15 +278,15 @@ def test_on_a_phone_a_change_leaves_the_map_in_sight(page: Page) -> None:
 
 def test_endpoints_without_pods_have_boxes(browser: Any) -> None:
     case = ROOT / "rules_golden/minikube"
-    with exploring("-f", str(case / "cluster.yaml"), "--config", str(case / "config.yaml")) as url:
-        page = Page(browser, url)
-        page.size(1400, 1000)
+    with (
+        exploring("-f", str(case / "cluster.yaml"), "--config", str(case / "config.yaml")) as url,
+        looking(browser, url) as page,
+    ):
         page.open(place("map"))
         assert "10.244.0.36" in page.item("outside/10.244.0.36").text
         page.item("outside/10.244.0.36").click()
         page.shows(".panel", "Endpoint 10.244.0.36")
         page.shows(".panel", "crd-array-watchers")
-        assert page.complaints() == []
 
 
 OUTSIDE = """---
@@ -301,15 +301,15 @@ endpoints: [{addresses: [192.0.2.10]}, {addresses: [192.0.2.11]}]
 
 def test_lines_to_what_is_outside_go_around_the_nodes(browser: Any, snapshot: Path, tmp_path: Path) -> None:
     (tmp_path / "extra.yaml").write_text(MANIFEST + OUTSIDE)
-    with exploring("-f", str(snapshot / "objects"), "-f", str(tmp_path / "extra.yaml")) as url:
-        page = Page(browser, url)
-        page.leave()
+    with (
+        exploring("-f", str(snapshot / "objects"), "-f", str(tmp_path / "extra.yaml")) as url,
+        looking(browser, url) as page,
+    ):
         for width in (1400, 390):
             page.size(width, 900)
             page.open(place("map", sel="svc/shop/extra"))
             page.until(lambda: page.text(".share").split() == ["50%", "50%"], "both chances")
             assert crossed(page) == [], f"{width} pixels wide"
-        assert page.complaints() == []
 
 
 def test_by_keyboard_alone(page: Page) -> None:
@@ -403,10 +403,8 @@ def test_keys_that_come_faster_than_frames_all_count(page: Page) -> None:
 def test_200_nodes_on_a_phone(browser: Any, tmp_path: Path) -> None:
     """What is chosen is seen without scrolling, as are the places of a way; what takes long waits to be asked for."""
     write_files(tmp_path / "shop", dict(showcase(200, MANY_APPS)))
-    with exploring("-f", "shop/objects", directory=tmp_path) as url:
-        page = Page(browser, url)
+    with exploring("-f", "shop/objects", directory=tmp_path) as url, looking(browser, url) as page:
         page.size(390, 844)
-        page.leave()
         page.open(place("map"))
         assert len(page.all(".map .item.dot")) == 200
         page.item("svc/shop/web").click()
@@ -433,7 +431,6 @@ def test_200_nodes_on_a_phone(browser: Any, tmp_path: Path) -> None:
         assert len(pods.find_elements("css selector", "tbody tr")) == 100
         page.button("Later").click()
         page.shows(".pager", "rows 101 to 200 of")
-        assert page.complaints() == []
 
 
 DARK = "{runOnly: ['color-contrast']}"
@@ -458,9 +455,7 @@ def test_axe_finds_nothing_serious(page: Page) -> None:
 def test_axe_finds_nothing_serious_in_a_drift(browser: Any, tmp_path: Path) -> None:
     subprocess.run(["sh", "scripts/web.sh", "tools"], cwd=ROOT, check=True)
     write_files(tmp_path / "shop", damaged_showcase(known=False))
-    with exploring("shop", directory=tmp_path) as url:
-        page = Page(browser, url)
-        page.leave()
+    with exploring("shop", directory=tmp_path) as url, looking(browser, url) as page:
         found = []
         for width, height, scheme in ((1400, 1000, "light"), (1400, 1000, "dark"), (390, 800, "light")):
             page.size(width, height)
@@ -481,10 +476,10 @@ def test_axe_finds_nothing_serious_in_a_drift(browser: Any, tmp_path: Path) -> N
 def test_two_sources_on_one_map_and_both_ways_of_a_finding(browser: Any, tmp_path: Path) -> None:
     for name, ready in (("before", True), ("after", False)):
         write_showcase(tmp_path / name, web_0_ready=ready)
-    with exploring("-f", "before/objects", "--against", "after/objects", directory=tmp_path) as url:
-        page = Page(browser, url)
-        page.size(1400, 1000)
-        page.leave()
+    with (
+        exploring("-f", "before/objects", "--against", "after/objects", directory=tmp_path) as url,
+        looking(browser, url) as page,
+    ):
         page.open(place("compare", finding="none"))
         page.shows('[data-test="verdict"]', "1 difference for packets: missing in after/objects")
         page.shows(".edge.gone text", "50% → 0%")
@@ -498,16 +493,12 @@ def test_two_sources_on_one_map_and_both_ways_of_a_finding(browser: Any, tmp_pat
         page.shows(".note", "after/objects")
         page.until(lambda: len(page.all(".ask .way-item")) == 1, "the way in the second source")
         assert "source=against" in page.fragment
-        assert page.complaints() == []
 
 
 def test_both_ways_of_a_finding_are_never_the_same(browser: Any, tmp_path: Path) -> None:
     """A question has no state and no interface: where its ways are alike, the packet is shown as it was found."""
     write_showcase(tmp_path / "shop")
-    with exploring("-f", "shop/objects", directory=tmp_path) as url:
-        page = Page(browser, url)
-        page.size(1400, 1000)
-        page.leave()
+    with exploring("-f", "shop/objects", directory=tmp_path) as url, looking(browser, url) as page:
         page.open(place("compare", kind="migrate", finding="1"))
         page.shows('[data-test="verdict"]', "Before the switch")
         assert "Nothing else changes: all packets were compared." in page.text('[data-test="completeness"]')
@@ -537,7 +528,6 @@ def test_both_ways_of_a_finding_are_never_the_same(browser: Any, tmp_path: Path)
         page.shows('[data-test="verdict"]', verdict)
         assert titles_of(page) == titles, "a switch of the mode is told by its reasons"
         assert "nftables" in page.text(".map .core")
-        assert page.complaints() == []
 
 
 BARS = """return [...document.querySelectorAll('.lane')].map((lane) => [lane.querySelector('.harm').textContent,
@@ -631,10 +621,7 @@ def test_a_what_if_of_read_rules_is_of_what_they_should_be(page: Page) -> None:
 def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> None:
     """A cause is one finding, on whichever nodes; the map has its number and the ways of its packet on both sides."""
     write_files(tmp_path / "shop", damaged_showcase())
-    with exploring("shop", directory=tmp_path) as url:
-        page = Page(browser, url)
-        page.size(1400, 1000)
-        page.leave()
+    with exploring("shop", directory=tmp_path) as url, looking(browser, url) as page:
         page.open(place("compare", kind="drift"))
         page.shows('[data-test="verdict"]', "3 differences for packets: 1 extra, 1 missing, 1 changed.")
         assert len(page.all(".finding")) == 3
@@ -687,7 +674,6 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
         page.one("#finding-1 a.choose").click()
         page.until(lambda: not page.all(".finding.chosen"), "none is open")
         page.shows(".edge.gone text", "50% → 0%")
-        assert page.complaints() == []
 
 
 def test_what_both_sides_lose_is_no_difference_and_leads_to_the_audit(browser: Any, tmp_path: Path) -> None:
@@ -715,10 +701,7 @@ def touched(page: Page) -> set[str]:
 def test_findings_of_the_audit_are_on_the_map(browser: Any, tmp_path: Path) -> None:
     """Their numbers are where they are, the chosen one's packet is drawn, and each leads to the map and back."""
     write_files(tmp_path / "shop", damaged_showcase())
-    with exploring("shop", directory=tmp_path) as url:
-        page = Page(browser, url)
-        page.size(1400, 1000)
-        page.leave()
+    with exploring("shop", directory=tmp_path) as url, looking(browser, url) as page:
         page.open(place("audit"))
         page.shows(".score", "errors")
         errors = int(page.text(".score .bad b"))
@@ -741,7 +724,6 @@ def test_findings_of_the_audit_are_on_the_map(browser: Any, tmp_path: Path) -> N
         page.shows(".panel h2", "Service ")
         page.browser.back()
         page.until(lambda: page.fragment == here and page.all("#finding-2.chosen"), "back at the finding")
-        assert page.complaints() == []
 
 
 def test_what_rests_on_an_unknown_configuration_is_amber(browser: Any, tmp_path: Path) -> None:
@@ -750,10 +732,7 @@ def test_what_rests_on_an_unknown_configuration_is_amber(browser: Any, tmp_path:
     rules = "nodes/worker-3/iptables-save"
     files[rules] = files[rules].replace(b"! -s 10.244.0.0/16", b"! -s 10.0.0.0/8")
     write_files(tmp_path / "shop", files)
-    with exploring("shop", directory=tmp_path) as url:
-        page = Page(browser, url)
-        page.size(1400, 1000)
-        page.leave()
+    with exploring("shop", directory=tmp_path) as url, looking(browser, url) as page:
         page.open(place("compare", kind="drift"))
         page.shows(".verdicts .bad", "3 differences")
         page.shows(".verdicts .open", "perhaps")
@@ -764,7 +743,6 @@ def test_what_rests_on_an_unknown_configuration_is_amber(browser: Any, tmp_path:
             "finding-3",
         ]
         assert "KUBE-MARK-MASQ" in page.text(".finding-group .finding.open .head-rule").replace("\n", "")
-        assert page.complaints() == []
 
 
 def test_dumps_of_one_host_have_no_map_but_an_index(browser: Any, tmp_path: Path) -> None:
@@ -773,10 +751,7 @@ def test_dumps_of_one_host_have_no_map_but_an_index(browser: Any, tmp_path: Path
     after = re.sub(r"(?<=--to-destination )10\.244\.0\.5:8080", "10.244.2.77:8080", after, count=1)
     for name, text in (("before", before), ("after", after)):
         (tmp_path / name).write_text(text)
-    with exploring("--rules", "before", "--against", "after", directory=tmp_path) as url:
-        page = Page(browser, url)
-        page.size(1400, 1000)
-        page.leave()
+    with exploring("--rules", "before", "--against", "after", directory=tmp_path) as url, looking(browser, url) as page:
         page.open(place("compare"))
         page.shows('[data-test="verdict"]', "differences for packets: ")
         assert not page.all("svg.map")
@@ -784,7 +759,6 @@ def test_dumps_of_one_host_have_no_map_but_an_index(browser: Any, tmp_path: Path
         assert len(lines) == len(page.all(".finding"))
         assert any("Extra in after" in line and "-j DROP in KUBE-FORWARD" in line for line in lines)
         assert len(page.all(".finding .both")) >= len(lines), "all are open"
-        assert page.complaints() == []
 
 
 def choose(page: Page, number: int) -> None:
@@ -805,10 +779,8 @@ def sides_of(pair: Any) -> list[str]:
 def test_a_part_of_a_large_cluster(browser: Any, tmp_path: Path) -> None:
     """Of some nodes only their Services are drawn; a change is drawn wherever it is, with the nodes around it."""
     write_files(tmp_path / "shop", dict(showcase(nodes=14)))
-    with exploring("-f", "shop/objects", directory=tmp_path) as url:
-        page = Page(browser, url)
+    with exploring("-f", "shop/objects", directory=tmp_path) as url, looking(browser, url) as page:
         page.size(1280, 900)
-        page.leave()
         page.open(place("map", only="node/worker-1,node/worker-2"))
         services = [item.get_attribute("data-id") for item in page.all(".map .item.service")]
         assert services == ["svc/shop/web"], "the Services that have endpoints there"
@@ -820,17 +792,16 @@ def test_a_part_of_a_large_cluster(browser: Any, tmp_path: Path) -> None:
         names = [item.get_attribute("data-id") for item in page.all(".map .item.node")]
         page.open(place("map"))
         assert len(names) < 4 < len(page.all(".map .item.node")) == 14
-        assert page.complaints() == []
 
 
 def test_what_one_host_does_is_not_said_to_be_an_answer(browser: Any, tmp_path: Path) -> None:
     rules = vxlan_cluster()["nodes/n1/iptables-save"]
     (tmp_path / "before.save").write_bytes(rules)
     (tmp_path / "after.save").write_bytes(rules.replace(b"10.244.2.5:8080", b"10.244.2.77:8080"))
-    with exploring("--rules", "before.save", "--against", "after.save", directory=tmp_path) as url:
-        page = Page(browser, url)
-        page.size(1400, 1000)
-        page.leave()
+    with (
+        exploring("--rules", "before.save", "--against", "after.save", directory=tmp_path) as url,
+        looking(browser, url) as page,
+    ):
         page.open(place("compare"))
         page.shows('[data-test="verdict"]', "for packets")
         page.button("Show both ways").click()
@@ -838,7 +809,6 @@ def test_what_one_host_does_is_not_said_to_be_an_answer(browser: Any, tmp_path: 
         page.shows(".pair .ending", "accepted")
         page.shows(".pair .where", "10.244.")
         assert "answered" not in page.text(".pair")
-        assert page.complaints() == []
 
 
 OPEN = """*nat
@@ -851,10 +821,8 @@ COMMIT
 def test_the_map_of_a_dump_has_one_host(browser: Any, snapshot: Path) -> None:
     """From left to right: a client, the host with its Services, and their endpoints in the same order; nothing is
     joined to nothing, nothing is strong that nobody chose, and all of it is in sight."""
-    with exploring("--rules", str(snapshot / "nodes/worker-1/iptables-save")) as url:
-        page = Page(browser, url)
+    with exploring("--rules", str(snapshot / "nodes/worker-1/iptables-save")) as url, looking(browser, url) as page:
         page.size(1400, 900)
-        page.leave()
         page.open(place("map"))
         assert page.text(".counts") == "1 host · 5 Services that its rules name"
         host, client = page.item("node/host").rect, page.item("outside/203.0.113.9").rect
@@ -877,7 +845,6 @@ def test_the_map_of_a_dump_has_one_host(browser: Any, snapshot: Path) -> None:
         assert int(drawing.get_property("scrollWidth")) <= int(drawing.get_property("clientWidth"))
         page.item("svc/shop/web").click()
         page.until(lambda: page.text(".share").split() == ["50%", "50%"], "the chosen Service's chances")
-        assert page.complaints() == []
 
 
 def test_the_map_of_a_dump_shows_who_fares_worst(browser: Any, tmp_path: Path) -> None:
@@ -886,25 +853,20 @@ def test_the_map_of_a_dump_shows_who_fares_worst(browser: Any, tmp_path: Path) -
     at = next(place for place, line in enumerate(lines) if line.startswith("-A FORWARD"))
     rule = "-A FORWARD -s 203.0.113.0/24 -d 10.244.2.99/32 -m statistic --mode random --probability 0.5 -j DROP"
     (tmp_path / "rules.save").write_text("\n".join([*lines[:at], rule, *lines[at:]]) + "\n")
-    with exploring("--rules", "rules.save", directory=tmp_path) as url:
-        page = Page(browser, url)
+    with exploring("--rules", "rules.save", directory=tmp_path) as url, looking(browser, url) as page:
         page.size(1400, 900)
-        page.leave()
         page.open(place("map"))
         assert page.item("outside/10.244.0.9").text.split("\n") == ["a Pod", "10.244.0.9"]
         page.item("svc/shop/web").click()
         page.until(lambda: page.item("outside/203.0.113.9").text.startswith("a client outside"), "who asks")
         assert "a Pod" not in page.text(".map")
-        assert page.complaints() == []
 
 
 def test_a_packet_moves_over_the_map_of_a_dump(browser: Any, snapshot: Path) -> None:
     """From who asks, whose address need not be on the map, along the hooks to the endpoint."""
     question = {"_from": "10.244.0.99", "to": "svc/shop/web", "way": "0"}
-    with exploring("--rules", str(snapshot / "nodes/worker-1/iptables-save")) as url:
-        page = Page(browser, url)
+    with exploring("--rules", str(snapshot / "nodes/worker-1/iptables-save")) as url, looking(browser, url) as page:
         page.size(1400, 900)
-        page.leave()
         page.open(place("ask", **question))
         page.shows(".way-item[aria-current=true] .ending", "accepted by the rules")
         page.shows("p.answer", "do not tell whether it arrives")
@@ -926,7 +888,6 @@ def test_a_packet_moves_over_the_map_of_a_dump(browser: Any, snapshot: Path) -> 
         # Who asks from the host itself is the host.
         page.open(place("ask", _from="node/host", to="10.1.2.3:80"))
         page.until(lambda: page.all(".map .item.node.from"), "the host is lit")
-        assert page.complaints() == []
 
 
 def packet_at(page: Page) -> float:
@@ -936,17 +897,14 @@ def packet_at(page: Page) -> float:
 
 def test_a_packet_that_a_dump_drops_stops_in_its_hook(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "rules").write_bytes(damaged_showcase()["nodes/worker-2/iptables-save"])
-    with exploring("--rules", "rules", directory=tmp_path) as url:
-        page = Page(browser, url)
+    with exploring("--rules", "rules", directory=tmp_path) as url, looking(browser, url) as page:
         page.size(1400, 900)
-        page.leave()
         page.open(place("ask", _from="10.244.0.99", to="svc/shop/cart", step="fault"))
         page.shows("p.answer", "dropped in FORWARD")
         forward = page.all(".hook rect")[1].rect
         cross = page.one(".map > .cross").rect
         assert forward["x"] < cross["x"] + cross["width"] / 2 < forward["x"] + forward["width"]
         assert page.text(".map .share").split() == ["50%", "lost", "50%", "lost"]
-        assert page.complaints() == []
 
 
 def test_many_endpoints_of_a_dump_are_one_box(browser: Any, tmp_path: Path) -> None:
@@ -959,10 +917,8 @@ def test_many_endpoints_of_a_dump_are_one_box(browser: Any, tmp_path: Path) -> N
     target = select_target(cluster.nodes, CONFIG, "n1")
     rendered = render_target(target, IPFamily.IPV4, cluster.services, cluster.endpoint_slices, CONFIG)
     (tmp_path / "rules").write_text(rendered.save_text)
-    with exploring("--rules", "rules", directory=tmp_path) as url:
-        page = Page(browser, url)
+    with exploring("--rules", "rules", directory=tmp_path) as url, looking(browser, url) as page:
         page.size(1400, 900)
-        page.leave()
         page.open(place("map"))
         page.until(lambda: len(page.all(".map .item.more")) == 12, "a box for each Service's endpoints")
         assert {item.text for item in page.all(".map .item.more")} == {"12 endpoints"}
@@ -972,14 +928,11 @@ def test_many_endpoints_of_a_dump_are_one_box(browser: Any, tmp_path: Path) -> N
         page.shows(".panel h2", "Service s3")
         page.shows(".share", "100% (12)")
         assert len(page.all(".panel .shares li")) == 12
-        assert page.complaints() == []
 
 
 def test_services_of_a_dump_lead_to_what_its_rules_tell(browser: Any, snapshot: Path) -> None:
-    with exploring("--rules", str(snapshot / "nodes/worker-1/iptables-save")) as url:
-        page = Page(browser, url)
+    with exploring("--rules", str(snapshot / "nodes/worker-1/iptables-save")) as url, looking(browser, url) as page:
         page.size(1400, 900)
-        page.leave()
         page.open(place("services"))
         next(item for item in page.all("tbody a") if item.text == "shop/web").click()
         page.shows(".panel h2", "Service web")
@@ -993,10 +946,8 @@ def test_services_of_a_dump_lead_to_what_its_rules_tell(browser: Any, snapshot: 
 
 def test_what_is_open_has_a_switch_for_each_assumption(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "rules.save").write_text(OPEN)
-    with exploring("--rules", "rules.save", directory=tmp_path) as url:
-        page = Page(browser, url)
+    with exploring("--rules", "rules.save", directory=tmp_path) as url, looking(browser, url) as page:
         page.size(1280, 900)
-        page.leave()
         page.open(place("ask", _from="outside", to="10.96.0.10:80"))
         page.shows(".settle legend", "-m time --timestart 08:00:00")
         assert page.all(".way-item.open")
@@ -1005,7 +956,6 @@ def test_what_is_open_has_a_switch_for_each_assumption(browser: Any, tmp_path: P
             page.shows(".way-item.ok .where", end)
         next(item for item in page.all(".settle .switch a") if item.text == "open").click()
         page.until(lambda: page.all(".way-item.open"), "open again")
-        assert page.complaints() == []
 
 
 def test_bad_questions_are_said_and_the_page_goes_on(page: Page) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cluster.showcase import App, showcase
 from tests.support.cluster.snapshots import write_files
-from tests.support.explore import Page, exploring, place, serious
+from tests.support.explore import Page, exploring, looking, place, serious
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -400,10 +400,7 @@ def test_many_ways_are_told_in_sums_and_those_that_are_lost_first(browser: Any, 
     rules = files["nodes/worker-2/iptables-save"].decode()
     files["nodes/worker-2/iptables-save"] = rules.replace("-A FORWARD ", "-A FORWARD -j DROP\n-A FORWARD ", 1).encode()
     write_files(tmp_path / "shop", files)
-    with exploring("shop", directory=tmp_path) as url:
-        page = Page(browser, url)
-        page.size(1400, 1000)
-        page.leave()
+    with exploring("shop", directory=tmp_path) as url, looking(browser, url) as page:
         page.open(place("ask", _from="pod/shop/many-0", to="svc/shop/many"))
         page.shows(".sums", "33.3% lost at worker-2, 66.7% answered by 14 endpoints.")
         headings = [item.text for item in page.all(".alike-ways")]
@@ -416,4 +413,3 @@ def test_many_ways_are_told_in_sums_and_those_that_are_lost_first(browser: Any, 
         assert names == sorted(names, key=lambda name: int(name.removeprefix("many-")))
         page.button("Hide them").click()
         page.until(lambda: len(page.all(".way-item")) == 7, "those that are lost")
-        assert page.complaints() == []

@@ -383,8 +383,7 @@ def test_what_rules_cannot_decide_is_not_drawn_as_answered(browser: Any, tmp_pat
     path = "nodes/worker-1/iptables-save"
     unknown = "-A KUBE-SERVICES -m string --string x --algo bm -j DROP\n"
     files[path] = files[path].decode().replace("-A KUBE-SERVICES ", f"{unknown}-A KUBE-SERVICES ", 1).encode()
-    with exploring(str(write_files(tmp_path / "shop", files))) as url:
-        page = Page(browser, url)
+    with exploring(str(write_files(tmp_path / "shop", files))) as url, looking(browser, url) as page:
         page.size(1400, 900)
         page.open(place("service/shop/web", node="worker-1"))
         page.shows(".fan .policy", "not known")
@@ -393,7 +392,6 @@ def test_what_rules_cannot_decide_is_not_drawn_as_answered(browser: Any, tmp_pat
         assert lines == ["edge-line"] * 2 + ["edge-line open"] * 2
         assert [each.text[:24] for each in page.all(".fan .not-known")] == ["cluster IP: not decided:"] * 2
         assert [each.text for each in page.all(".fan .gets")] == ["node port: 50%"] * 2
-        assert page.complaints() == []
 
 
 def test_a_phone_has_who_reaches_a_service_without_moving_sideways(page: Page) -> None:

@@ -22,24 +22,9 @@ from kproxy.dataplane.model.packet import parse_ip
 from kproxy.errors import KproxyError
 from kproxy.explorer.answers.edges import edges_of, told_of
 from kproxy.explorer.errors import not_found
+from kproxy.explorer.model import map_data as views
 from kproxy.explorer.model.clients import NODE, Client
 from kproxy.explorer.model.clients import OUTSIDE as OUTSIDE_CLIENT
-from kproxy.explorer.model.map_data import (
-    ClientView,
-    DeviceView,
-    DrawnMap,
-    EdgeView,
-    MapChange,
-    MapView,
-    MemberView,
-    NetworkView,
-    NodeView,
-    OutsideView,
-    PodView,
-    PortView,
-    ServiceView,
-    TunnelView,
-)
 from kproxy.explorer.model.model import CLIENT, CLIENT6, HOST, HOST_ID, Model, Work
 from kproxy.explorer.model.owners import Owners
 from kproxy.explorer.page import encode
@@ -65,24 +50,24 @@ def map_answer(model: Model, node: str, work: Work, than: str = "", revision: in
         return drawn.data
     pairs = enumerate(zip(before.edges, drawn.edges, strict=True))
     edges = tuple((place, new) for place, (old, new) in pairs if old is not new and old != new)
-    return encode(MapChange(model.revision, _view(model, node), _view(model, than), edges))
+    return encode(views.MapChange(model.revision, _view(model, node), _view(model, than), edges))
 
 
 def _view(model: Model, node: str) -> str:
     return model.node(node).name if model.nodes else node
 
 
-def _drawn(model: Model, node: str, work: Work) -> DrawnMap:
+def _drawn(model: Model, node: str, work: Work) -> views.DrawnMap:
     name = _view(model, node)
 
-    def draw() -> DrawnMap:
+    def draw() -> views.DrawnMap:
         drawn = draw_map(model, name, work)
-        return DrawnMap(encode(drawn), drawn.edges, drawn.pending)
+        return views.DrawnMap(encode(drawn), drawn.edges, drawn.pending)
 
     return model.maps.get(name, draw, lambda drawn: not drawn.pending)
 
 
-def draw_map(model: Model, node: str, work: Work) -> MapView:
+def draw_map(model: Model, node: str, work: Work) -> views.MapView:
     """All of it, with chances as a client on `node` has them ("": the first).
 
     Raises:
@@ -95,7 +80,7 @@ def draw_map(model: Model, node: str, work: Work) -> MapView:
     nodes = tuple(_node(model, host, objects.get(name), owners) for name, host in model.cluster.hosts.items())
     networks = tuple(_networks(nodes))
     view = model.node(node) if model.nodes else None
-    edges: list[EdgeView] = []
+    edges: list[views.EdgeView] = []
     pending = 0
     if view is not None:
         for family in model.families:
@@ -104,7 +89,7 @@ def draw_map(model: Model, node: str, work: Work) -> MapView:
             pending += left
     pods = tuple(_pod(model, pod) for _, pod in sorted(model.cluster.pods.items()))
     services = tuple(map(_service, sorted(model.manifests.services, key=lambda each: each.metadata.key)))
-    return MapView(
+    return views.MapView(
         model.revision,
         view.name if view is not None else "",
         nodes,
@@ -117,15 +102,15 @@ def draw_map(model: Model, node: str, work: Work) -> MapView:
     )
 
 
-def _one_host(model: Model, client: str, work: Work) -> MapView:
+def _one_host(model: Model, client: str, work: Work) -> views.MapView:
     clients = {each.id: each for family in reversed(model.families) for each in model.clients(family)}
     if client not in ("", HOST, *clients):
         raise not_found(f"node: there is no client {client!r}; there are {', '.join(clients)}", "node")
     client = client if client in clients else ""
     asking = tuple(
-        ClientView(name, each.label, HOST_ID if name == NODE else each.address) for name, each in clients.items()
+        views.ClientView(name, each.label, HOST_ID if name == NODE else each.address) for name, each in clients.items()
     )
-    host = NodeView(
+    host = views.NodeView(
         "node/host", "host", (), (), "", None, False, True, " and ".join(model.modes_told), True, "", (), ()
     )
     edges, unreached, pending, worst = told_of(model, client, work)
@@ -135,8 +120,8 @@ def _one_host(model: Model, client: str, work: Work) -> MapView:
         by_id = {each.id: each for each in model.clients(family)}
         asker = by_id.get(client) or worst.get(family) or by_id[OUTSIDE_CLIENT]
         if asker.id != NODE:  # the host is drawn anyway
-            outside.append(OutsideView(f"{OUTSIDE}{asker.address}", asker.address, asker.label, ()))
-    return MapView(
+            outside.append(views.OutsideView(f"{OUTSIDE}{asker.address}", asker.address, asker.label, ()))
+    return views.MapView(
         model.revision, client or HOST, (host,), (), (), services, edges, tuple(outside), pending,
         clients=asking, unreached=unreached,
     )  # fmt: skip
@@ -159,13 +144,13 @@ class _Links:
             return cls(reason=" ".join(str(error).splitlines()))
 
 
-def _node(model: Model, host: HostFacts, node: Node | None, owners: Owners) -> NodeView:
+def _node(model: Model, host: HostFacts, node: Node | None, owners: Owners) -> views.NodeView:
     known = _Links.of(host)
     own = node_addresses(node) if node is not None else ()
     devices = tuple(_devices(known))
     there = [text.partition("/")[0] for device in devices for text in device.addresses]
     uplinks = {device.name for device in devices for text in device.addresses if text.partition("/")[0] in own}
-    return NodeView(
+    return views.NodeView(
         id=f"node/{host.name}",
         name=host.name,
         addresses=tuple(own or there),
@@ -189,25 +174,25 @@ def _mode(model: Model, host: HostFacts) -> str:
         return ""
 
 
-def _devices(known: _Links) -> Iterator[DeviceView]:
+def _devices(known: _Links) -> Iterator[views.DeviceView]:
     addresses = {item.name: item.addresses for item in known.interfaces}
     for link in list(known.links.values())[:_SHOWN_DEVICES]:
         if link.name != "lo":
             own = (f"{format_address(each.value, each.family)}/{each.prefix}" for each in addresses.get(link.name, ()))
-            yield DeviceView(link.name, link.kind, tuple(own), link.bridge, link.up and link.carrier, link.mtu)
+            yield views.DeviceView(link.name, link.kind, tuple(own), link.bridge, link.up and link.carrier, link.mtu)
 
 
-def _tunnels(host: HostFacts, known: _Links, owners: Owners) -> Iterator[TunnelView]:
+def _tunnels(host: HostFacts, known: _Links, owners: Owners) -> Iterator[views.TunnelView]:
     for link in known.links.values():
         if link.tunnel is not None:
             ends = {*known.fdb.get(link.name, {}).values(), link.tunnel.remote}
             peers = {f"node/{owners.nodes[end]}" for end in ends if end in owners.nodes} - {f"node/{host.name}"}
-            yield TunnelView(link.name, link.tunnel.kind, link.tunnel.vni, tuple(sorted(peers)))
+            yield views.TunnelView(link.name, link.tunnel.kind, link.tunnel.vni, tuple(sorted(peers)))
 
 
-def _networks(nodes: Sequence[NodeView]) -> Iterator[NetworkView]:
+def _networks(nodes: Sequence[views.NodeView]) -> Iterator[views.NetworkView]:
     """Networks that more than one host has an address of, tunnels' aside; one more of the nodes that are on none."""
-    found: dict[str, list[MemberView]] = {}
+    found: dict[str, list[views.MemberView]] = {}
     for node in nodes:
         tunnels = {tunnel.device for tunnel in node.tunnels}
         for device in node.devices:
@@ -215,21 +200,23 @@ def _networks(nodes: Sequence[NodeView]) -> Iterator[NetworkView]:
                 own = ipaddress.ip_interface(text)
                 if not own.is_link_local and own.network.prefixlen < own.max_prefixlen:
                     found.setdefault(str(own.network), []).append(
-                        MemberView(node.id, device.name, str(own.ip), device.up)
+                        views.MemberView(node.id, device.name, str(own.ip), device.up)
                     )
     shared = {cidr: members for cidr, members in found.items() if len({each.host for each in members}) > 1}
     for cidr, members in sorted(shared.items()):
-        yield NetworkView(f"net/{cidr}", cidr, True, tuple(members))
+        yield views.NetworkView(f"net/{cidr}", cidr, True, tuple(members))
     joined = {member.host for members in shared.values() for member in members}
-    rest = [MemberView(each.id, "", next(iter(each.addresses), ""), True) for each in nodes if each.id not in joined]
+    rest = [
+        views.MemberView(each.id, "", next(iter(each.addresses), ""), True) for each in nodes if each.id not in joined
+    ]
     if rest:
-        yield NetworkView("net/nodes", "", False, tuple(rest))
+        yield views.NetworkView("net/nodes", "", False, tuple(rest))
 
 
-def _pod(model: Model, pod: Pod) -> PodView:
+def _pod(model: Model, pod: Pod) -> views.PodView:
     namespace, _, name = pod.name.partition("/")
     host = None if pod.host_network else model.cluster.hosts.get(pod.node)
-    return PodView(
+    return views.PodView(
         id=f"pod/{pod.name}",
         namespace=namespace,
         name=name,
@@ -257,13 +244,13 @@ def _bridge_to(host: HostFacts, pod: Pod) -> str:
     return ""
 
 
-def _service(service: Service) -> ServiceView:
+def _service(service: Service) -> views.ServiceView:
     meta, spec = service.metadata, service.spec
     ports = (
-        PortView(port.name, port.protocol, port.port, str(port.target_port or port.port), port.node_port)
+        views.PortView(port.name, port.protocol, port.port, str(port.target_port or port.port), port.node_port)
         for port in spec.ports
     )
-    return ServiceView(
+    return views.ServiceView(
         id=f"svc/{meta.key}",
         namespace=meta.namespace,
         name=meta.name,
@@ -279,7 +266,7 @@ def _service(service: Service) -> ServiceView:
     )
 
 
-def _told(service: Service, asker: Client | None) -> ServiceView:
+def _told(service: Service, asker: Client | None) -> views.ServiceView:
     """A Service as far as one host's rules tell it."""
     found = _service(service)
     ports = tuple(msgspec.structs.replace(each, target="") for each in found.ports)
@@ -290,7 +277,7 @@ def _told(service: Service, asker: Client | None) -> ServiceView:
     )  # fmt: skip
 
 
-def _outside(model: Model, networks: Sequence[NetworkView]) -> Iterator[OutsideView]:
+def _outside(model: Model, networks: Sequence[views.NetworkView]) -> Iterator[views.OutsideView]:
     if known_client(model):
         return
     for family, address in ((Family.IPV4, CLIENT), (Family.IPV6, CLIENT6)):
@@ -298,7 +285,7 @@ def _outside(model: Model, networks: Sequence[NetworkView]) -> Iterator[OutsideV
             links = tuple(
                 each.id for each in networks if not each.cidr or (":" in each.cidr) == (family is Family.IPV6)
             )
-            yield OutsideView(f"{OUTSIDE}{address}", address, "a client outside", links)
+            yield views.OutsideView(f"{OUTSIDE}{address}", address, "a client outside", links)
 
 
 def known_client(model: Model) -> str:

@@ -53,7 +53,7 @@ class SeenRules:
     def rendered(cls, model: Model, host: HostFacts, family: Family) -> SeenRules:
         """Rules that the objects ask for."""
         rendering = model.rendering
-        return cls(rendering.rules(host, family)[0], _of(family, rendering.unseen(host, rendering.lacking)))
+        return cls(rendering.rules(host, family), _of(family, rendering.unseen(host, rendering.lacking)))
 
 
 def _of(family: Family, unseen: Iterable[Unseen]) -> tuple[Unseen, ...]:

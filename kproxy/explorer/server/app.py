@@ -20,28 +20,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from kproxy.cluster.edits import Edit, as_manifests
+from kproxy.explorer.answers import lab_actions
 from kproxy.explorer.answers.ask import Ask, AskRule, answer, hop_rules
-from kproxy.explorer.answers.lab_actions import (
-    Broken,
-    Fault,
-    Follow,
-    FollowAnswer,
-    all_broken,
-    break_or_heal,
-    counters,
-    follow_connection,
-)
 from kproxy.explorer.answers.map import map_answer
 from kproxy.explorer.answers.service import ServicePage, service_names, service_page
-from kproxy.explorer.compare.compare import (
-    Compare,
-    DiffAnswer,
-    MigrateAnswer,
-    WhatIf,
-    WhatIfAnswer,
-    compare_sides,
-    what_if,
-)
+from kproxy.explorer.compare import compare as comparing
 from kproxy.explorer.errors import Refusal
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.page import encode, static_file
@@ -112,8 +95,8 @@ def _page(explorer: Explorer, asked: _Service, work: Work, namespace: str, name:
     return service_page(model, f"{namespace}/{name}", work, asked.node, asked.family)
 
 
-def _whatif(explorer: Explorer, asked: WhatIf, work: Work) -> WhatIfAnswer:
-    return what_if(explorer.model, explorer.copy_with(asked.edits), asked, work.part(COMPARING))
+def _whatif(explorer: Explorer, asked: comparing.WhatIf, work: Work) -> comparing.WhatIfAnswer:
+    return comparing.what_if(explorer.model, explorer.copy_with(asked.edits), asked, work.part(COMPARING))
 
 
 def _save(explorer: Explorer, asked: _Edits, _work: Work) -> Response:
@@ -124,23 +107,23 @@ def _save(explorer: Explorer, asked: _Edits, _work: Work) -> Response:
     return Response(text, media_type="application/yaml", headers=headers)
 
 
-def _compare(explorer: Explorer, asked: Compare, work: Work) -> DiffAnswer | MigrateAnswer:
+def _compare(explorer: Explorer, asked: comparing.Compare, work: Work) -> object:
     one, other = (explorer.state(each.source, each.edits) for each in (asked.a, asked.b))
-    return compare_sides(one, other, asked, work.part(COMPARING))
+    return comparing.compare_sides(one, other, asked, work.part(COMPARING))
 
 
-def _fault(explorer: Explorer, asked: Fault, _work: Work, *, heal: bool) -> dict[str, str]:
-    done = break_or_heal(explorer.lab(), asked, heal=heal)
+def _fault(explorer: Explorer, asked: lab_actions.Fault, _work: Work, *, heal: bool) -> dict[str, str]:
+    done = lab_actions.break_or_heal(explorer.lab(), asked, heal=heal)
     explorer.changed([done])
     return {"done": done}
 
 
-def _broken(explorer: Explorer, _asked: _Nothing, _work: Work) -> dict[str, tuple[Broken, ...]]:
-    return {"broken": tuple(all_broken(explorer.lab()))}
+def _broken(explorer: Explorer, _asked: _Nothing, _work: Work) -> dict[str, tuple[lab_actions.Broken, ...]]:
+    return {"broken": tuple(lab_actions.all_broken(explorer.lab()))}
 
 
-def _follow(explorer: Explorer, asked: Follow, _work: Work) -> FollowAnswer:
-    return follow_connection(explorer.lab(), explorer.model, asked)
+def _follow(explorer: Explorer, asked: lab_actions.Follow, _work: Work) -> lab_actions.FollowAnswer:
+    return lab_actions.follow_connection(explorer.lab(), explorer.model, asked)
 
 
 def _of_state(answered: Callable[..., object]) -> Callable[..., object]:
@@ -162,14 +145,14 @@ ENDPOINTS: Final = (
     Endpoint("/api/services", _Of, _of_state(_names), ("source",)),
     Endpoint(_SERVICE, _Service, _page, ("node", "family", "source"), WORK_SECONDS),
     Endpoint(_SERVICE, _Service, _page, seconds=WORK_SECONDS),
-    Endpoint("/api/whatif", WhatIf, _whatif, seconds=None),
+    Endpoint("/api/whatif", comparing.WhatIf, _whatif, seconds=None),
     Endpoint("/api/whatif/save", _Edits, _save, seconds=WORK_SECONDS),
-    Endpoint("/api/compare", Compare, _compare, seconds=None),
-    Endpoint("/api/counters", _Nothing, lambda explorer, _asked, _work: counters(explorer.lab()), ()),
-    Endpoint("/api/lab/fail", Fault, partial(_fault, heal=False), seconds=WORK_SECONDS),
-    Endpoint("/api/lab/heal", Fault, partial(_fault, heal=True), seconds=WORK_SECONDS),
+    Endpoint("/api/compare", comparing.Compare, _compare, seconds=None),
+    Endpoint("/api/counters", _Nothing, lambda explorer, _asked, _work: lab_actions.counters(explorer.lab()), ()),
+    Endpoint("/api/lab/fail", lab_actions.Fault, partial(_fault, heal=False), seconds=WORK_SECONDS),
+    Endpoint("/api/lab/heal", lab_actions.Fault, partial(_fault, heal=True), seconds=WORK_SECONDS),
     Endpoint("/api/lab/broken", _Nothing, _broken, ()),
-    Endpoint("/api/lab/follow", Follow, _follow, seconds=WORK_SECONDS),
+    Endpoint("/api/lab/follow", lab_actions.Follow, _follow, seconds=WORK_SECONDS),
 )
 
 

@@ -25,7 +25,7 @@ from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import NOTHING, Unseen
 from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.node import NodeFacts
-from kproxy.cluster.rendered import index_of, note_of, rules_of
+from kproxy.cluster.rendered import index_of, rules_of
 from kproxy.cluster.rules import HostRules
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import Files
@@ -33,7 +33,6 @@ from kproxy.cluster.snapshot.host import HostFacts, Missing
 from kproxy.cluster.snapshot.info import Failure
 from kproxy.cluster.snapshot.layout import RULES, host_file
 from kproxy.dataplane import Index
-from kproxy.dataplane.concrete.state import Note
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.explorer.answer_cache import MAX_KEPT, AnswerCache
 from kproxy.netfilter import Family
@@ -156,12 +155,11 @@ class Rendering:
         opened = open_rules(found.iptables, family, ipvs_of_mode(host.name, self.mode_of(host)), found.nftables)
         return index_of(rendered, self.with_open(replace(found, iptables=opened), family, self.lacking), family)
 
-    def rules(self, host: HostFacts, family: Family) -> tuple[SideRules, Note]:
-        """All rules of the node: kube-proxy's, and those of others that are known; and where kube-proxy's come from."""
+    def rules(self, host: HostFacts, family: Family) -> SideRules:
+        """All rules of the node: kube-proxy's, and those of others that are known."""
         with collector_paused():
-            rendered = self.rendered(host, family)
-            found = self.with_foreign(rules_of(rendered), host, family)
-            return self.with_open(found, family, self.lacking), note_of(rendered)
+            found = self.with_foreign(rules_of(self.rendered(host, family)), host, family)
+            return self.with_open(found, family, self.lacking)
 
     def unseen(self, host: HostFacts, lacking: Lacking) -> tuple[Unseen, ...]:
         """What was not seen of the objects that decide a node's rules."""
