@@ -1,1 +1,1 @@
-"""What is answered of one state: the map, questions, rules of a hop, a Service, the audit; and what only a lab does."""
+"""What is answered of one state: the map, questions, rules of a hop, a Service; and what only a lab does."""
