@@ -247,6 +247,7 @@ class Model:
             self.judging = what
 
         if self.audited is None:
+            work.check()
             self.audited = audit(self.cluster, judged)
         return self.audited
 

@@ -41,7 +41,10 @@ def door(page: Page, node: str) -> Any:
     return page.get(f"api/services/shop/web?node={node}")["ports"][0]["fan"][0]
 
 
-def test_rules_as_the_objects_ask_for_have_no_fault_at_any_address(tmp_path: Path) -> None:
+def test_rules_as_the_objects_ask_for_have_no_fault_at_any_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_ASKING", PATIENCE)
     directory = write_showcase(tmp_path / "shop")
     kinds = set()
     with serving(Explorer(source_of(directory))) as page:
