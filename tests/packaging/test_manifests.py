@@ -99,11 +99,6 @@ def test_strict_validation_would_notice(server: RunningServer) -> None:
         assert stderr in done.stderr
 
 
-def test_what_is_stored_is_what_was_written(server: RunningServer, objects: Mapping[str, Any]) -> None:
-    stored = json.loads(kubectl(server, "-n", "kube-system", "get", "daemonset", "kproxy", "-o", "json").stdout)
-    assert _within(objects["DaemonSet"]["spec"], stored["spec"]) == []
-
-
 def _within(wanted: Any, found: Any, path: str = "") -> list[str]:
     """Where `found` lacks something of `wanted`."""
     if isinstance(wanted, dict):
@@ -275,27 +270,6 @@ def test_the_role_allows_what_the_agent_does_and_no_more(
     codes = {dict(labels)["code"] for _, labels in counted["rest_client_requests_total"].samples}
     assert codes == {"200", "422"}  # the latter is the refused streaming list
     assert counted["rest_client_request_duration_seconds"].buckets()[0] == "0.005"
-
-
-@pytest.mark.parametrize(
-    "what",
-    [
-        ("get", "secrets"),
-        ("list", "configmaps"),
-        ("create", "services"),
-        ("patch", "nodes"),
-        ("create", "events"),
-        ("delete", "endpointslices.discovery.k8s.io"),
-        ("list", "endpoints"),
-        ("list", "pods"),
-        ("impersonate", "users"),
-    ],
-)
-def test_nothing_else_is_allowed(server: RunningServer, what: tuple[str, str]) -> None:
-    account = "system:serviceaccount:kube-system:kproxy"
-    for verb, resource, expected in ((*what, "no"), ("watch", "services", "yes")):
-        done = kubectl(server, "auth", "can-i", verb, resource, "--as", account, "-A")
-        assert done.stdout.strip() == expected, done.stderr
 
 
 PACKAGES = {"conntrack": "conntrack", "nft": "nftables"}

@@ -8,7 +8,7 @@ rule or two of the network plugin.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -19,9 +19,18 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.netfilter import Family
 from kproxy.render import render_table, render_target, select_target
 from kproxy.render.nftables.save import save_text
-from tests.support.cluster.snapshots import PLAIN_RULES, manifests
+from tests.support.cluster.snapshots import (
+    Machine,
+    listed,
+    manifests,
+    node_files,
+    node_object,
+    pod_object,
+    slice_object,
+)
 
 NODES: Final = (1, 2, 3)
+MACHINES: Final = [Machine(f"n{n}", f"172.30.0.1{n}", f"10.244.{n}", f"02:00:0a:f4:0{n}:00") for n in NODES]
 CIDR: Final = "10.244.0.0/16"
 PLUGIN: Final = (
     "-A POSTROUTING -s 10.244.0.0/16 -d 10.244.0.0/16 -j RETURN\n"
@@ -39,7 +48,8 @@ def cluster(mode: str = "iptables") -> dict[str, bytes]:
 def _cluster(mode: str) -> Mapping[str, bytes]:
     files = _objects()
     for number in NODES:
-        files |= {f"nodes/n{number}/{name}": data for name, data in _node_files(number, mode).items()}
+        files |= node_files(MACHINES, MACHINES[number - 1], mtu=1450)
+        files |= {f"nodes/n{number}/{name}": data for name, data in _node_files(mode).items()}
         files |= rules(files, number, mode)
     return MappingProxyType(files)
 
@@ -73,49 +83,16 @@ def configz(mode: str, cidr: str = CIDR) -> bytes:
     return json.dumps({"kubeproxy.config.k8s.io": {**config, "clusterCIDR": cidr}}).encode()
 
 
-def _listed(kind: str, items: Iterable[Mapping[str, Any]]) -> bytes:
-    version = "discovery.k8s.io/v1" if kind == "EndpointSlice" else "v1"
-    full = [{"apiVersion": version, "kind": kind, **item} for item in items]
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": full}).encode()
-
-
 def _service(name: str, ip: str, port: dict[str, Any], **spec: Any) -> dict[str, Any]:
     status = {"loadBalancer": {"ingress": [{"ip": "203.0.113.80"}]}} if spec.get("type") == "LoadBalancer" else {}
     spec = {"clusterIP": ip, "clusterIPs": [ip], "selector": {"app": name}, "ports": [port], **spec}
     return {"metadata": {"name": name, "namespace": "shop"}, "spec": spec, "status": status}
 
 
-def _slice(name: str, port: dict[str, Any], places: Iterable[tuple[int, int]]) -> dict[str, Any]:
-    return {
-        "metadata": {"name": f"{name}-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": name}},
-        "addressType": "IPv4",
-        "endpoints": [
-            {
-                "addresses": [f"10.244.{node}.{host}"], "nodeName": f"n{node}", "conditions": {"ready": True},
-                "targetRef": {"kind": "Pod", "name": f"{name}-{node}", "namespace": "shop"},
-            }
-            for node, host in places
-        ],
-        "ports": [port],
-    }  # fmt: skip
-
-
-def _pod(name: str, node: int, host: int) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "namespace": "shop"}, "spec": {"nodeName": f"n{node}", "containers": []},
-        "status": {"phase": "Running", "podIP": f"10.244.{node}.{host}"},
-    }  # fmt: skip
-
-
 def _objects() -> dict[str, bytes]:
-    places = {"web": [(1, 5), (2, 5)], "dns": [(2, 6), (3, 6)], "edge": [(node, 7) for node in NODES]}
-    nodes = [
-        {
-            "metadata": {"name": f"n{number}"}, "spec": {"podCIDRs": [f"10.244.{number}.0/24"]},
-            "status": {"addresses": [{"type": "InternalIP", "address": f"172.30.0.1{number}"}]},
-        }
-        for number in NODES
-    ]  # fmt: skip
+    web = [_pod("web", node, 5) for node in (1, 2)]
+    dns = [_pod("dns", node, 6) for node in (2, 3)]
+    edge = [_pod("edge", node, 7) for node in NODES]
     services = [
         _service("web", "10.96.0.7", {"name": "http", "port": 80, "nodePort": 30080}, type="NodePort"),
         _service("dns", "10.96.0.10", {"name": "dns", "port": 53, "protocol": "UDP"}),
@@ -125,54 +102,24 @@ def _objects() -> dict[str, bytes]:
         ),
     ]  # fmt: skip
     slices = [
-        _slice("web", {"name": "http", "port": 8080}, places["web"]),
-        _slice("dns", {"name": "dns", "port": 53, "protocol": "UDP"}, places["dns"]),
-        _slice("edge", {"name": "tls", "port": 8443}, places["edge"]),
+        slice_object("shop", "web", web, {"name": "http", "port": 8080}),
+        slice_object("shop", "dns", dns, {"name": "dns", "port": 53, "protocol": "UDP"}),
+        slice_object("shop", "edge", edge, {"name": "tls", "port": 8443}),
     ]
-    pods = [_pod(f"{name}-{node}", node, host) for name, found in places.items() for node, host in found]
-    pods += [_pod(f"cart-{node}", node, 9) for node in NODES]
+    pods = [*web, *dns, *edge, *(_pod("cart", node, 9) for node in NODES)]
     return {
-        "objects/Node.json": _listed("Node", nodes),
-        "objects/Pod.json": _listed("Pod", pods),
-        "objects/Service.json": _listed("Service", services),
-        "objects/EndpointSlice.json": _listed("EndpointSlice", slices),
+        "objects/Node.json": listed("Node", map(node_object, MACHINES)),
+        "objects/Pod.json": listed("Pod", [pod_object("shop", *each) for each in pods]),
+        "objects/Service.json": listed("Service", services),
+        "objects/EndpointSlice.json": listed("EndpointSlice", slices),
     }
 
 
-def _address(text: str) -> dict[str, Any]:
-    address, _, length = text.partition("/")
-    return {"family": "inet", "local": address, "prefixlen": int(length), "scope": "global"}
+def _pod(name: str, node: int, host: int) -> tuple[str, str, str]:
+    return f"{name}-{node}", f"n{node}", f"10.244.{node}.{host}"
 
 
-def _mac(number: int) -> str:
-    return f"02:00:0a:f4:0{number}:00"
-
-
-def _node_files(number: int, mode: str) -> dict[str, bytes]:
-    up: dict[str, Any] = {"flags": ["BROADCAST", "UP", "LOWER_UP"], "mtu": 1500}
-    links = [
-        {"ifindex": 1, "ifname": "lo", "flags": ["LOOPBACK", "UP"], "addr_info": [_address("127.0.0.1/8")]},
-        {"ifindex": 2, "ifname": "eth0", "addr_info": [_address(f"172.30.0.1{number}/24")], **up},
-        {
-            "ifindex": 3, "ifname": "vxlan1", "addr_info": [_address(f"10.244.{number}.0/32")],
-            "linkinfo": {"info_kind": "vxlan", "info_data": {"id": 1, "port": 8472}}, **up, "mtu": 1450,
-            "address": _mac(number),
-        },
-        {
-            "ifindex": 4, "ifname": "cni0", "linkinfo": {"info_kind": "bridge"},
-            "addr_info": [_address(f"10.244.{number}.1/24")], **up,
-        },
-    ]  # fmt: skip
-    routes: list[dict[str, Any]] = [
-        {"dst": "default", "gateway": "172.30.0.1", "dev": "eth0"},
-        {"dst": "172.30.0.0/24", "dev": "eth0", "prefsrc": f"172.30.0.1{number}", "scope": "link"},
-        {"dst": f"10.244.{number}.0/24", "dev": "cni0", "prefsrc": f"10.244.{number}.1", "scope": "link"},
-    ]
-    routes += [
-        {"dst": f"10.244.{other}.0/24", "gateway": f"10.244.{other}.0", "dev": "vxlan1", "flags": ["onlink"]}
-        for other in NODES
-        if other != number
-    ]
+def _node_files(mode: str) -> dict[str, bytes]:
     sysctls = {
         "net.ipv4.ip_forward": 1, "net.ipv6.conf.all.forwarding": 1, "net.ipv4.conf.all.rp_filter": 0,
         "net.ipv4.conf.eth0.rp_filter": 1, "net.ipv4.conf.all.route_localnet": 1,
@@ -186,23 +133,6 @@ def _node_files(number: int, mode: str) -> dict[str, bytes]:
     now = "2026-11-22T10:00:00Z"
     health = json.dumps({"lastUpdated": now, "currentTime": now, "nodeEligible": True})
     return {
-        "ip-addr.json": json.dumps(links).encode(),
-        "ip-route.json": json.dumps(routes).encode(),
-        "ip-rule.json": json.dumps(PLAIN_RULES).encode(),
-        "ip-neigh.json": json.dumps(
-            [
-                {"dst": f"10.244.{other}.0", "dev": "vxlan1", "lladdr": _mac(other), "state": ["PERMANENT"]}
-                for other in NODES
-                if other != number
-            ]
-        ).encode(),
-        "bridge-fdb.json": json.dumps(
-            [
-                {"mac": _mac(other), "ifname": "vxlan1", "dst": f"172.30.0.1{other}", "state": "permanent"}
-                for other in NODES
-                if other != number
-            ]
-        ).encode(),
         "ipset-save": b"",
         "sysctl": "".join(f"{name} = {value}\n" for name, value in sysctls.items()).encode(),
         "conntrack": flow.encode(),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tests.support.cluster.snapshots import host_files, listed, rules
+from tests.support.cluster.snapshots import Machine, listed, node_files, node_object, pod_object, rules, slice_object
 
 ZONES = ("zone-a", "zone-b", "zone-c")
 
@@ -43,20 +43,10 @@ MANY_APPS = (
 TERMINATING = "shop/web-2"
 
 
-def _address(number: int) -> str:
-    return f"192.168.{number // 200}.{number % 200 + 10}"
-
-
-def _name(number: int) -> str:
-    return f"worker-{number + 1}"
-
-
-def _subnet(number: int) -> str:
-    return f"10.244.{number}"
-
-
-def _mac(number: int) -> str:
-    return f"0a:00:00:00:{number // 256:02x}:{number % 256:02x}"
+def _machine(number: int) -> Machine:
+    address = f"192.168.{number // 200}.{number % 200 + 10}"
+    mac = f"0a:00:00:00:{number // 256:02x}:{number % 256:02x}"
+    return Machine(f"worker-{number + 1}", address, f"10.244.{number}", mac)
 
 
 class _Placed(NamedTuple):
@@ -66,8 +56,8 @@ class _Placed(NamedTuple):
     address: str
 
     @property
-    def name(self) -> str:
-        return f"{self.app.name}-{self.number}"
+    def place(self) -> tuple[str, str, str]:
+        return f"{self.app.name}-{self.number}", _machine(self.node).name, self.address
 
 
 def _placed(nodes: int, apps: Sequence[App]) -> Iterator[_Placed]:
@@ -77,32 +67,23 @@ def _placed(nodes: int, apps: Sequence[App]) -> Iterator[_Placed]:
         for number in range(app.replicas):
             node = turn % nodes
             taken[node] += 1
-            yield _Placed(app, number, node, f"{_subnet(node)}.{taken[node]}")
+            yield _Placed(app, number, node, f"10.244.{node}.{taken[node]}")
             turn += 1
 
 
 def _node(number: int) -> dict[str, Any]:
-    return {
-        "metadata": {"name": _name(number), "labels": {"topology.kubernetes.io/zone": ZONES[number % len(ZONES)]}},
-        "spec": {"podCIDRs": [f"{_subnet(number)}.0/24"]},
-        "status": {
-            "addresses": [{"type": "InternalIP", "address": _address(number)}],
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "nodeInfo": {"kernelVersion": "6.12.41-amd64"},
-        },
-    }
+    found = node_object(
+        _machine(number),
+        conditions=[{"type": "Ready", "status": "True"}],
+        nodeInfo={"kernelVersion": "6.12.41-amd64"},
+    )
+    found["metadata"]["labels"] = {"topology.kubernetes.io/zone": ZONES[number % len(ZONES)]}
+    return found
 
 
 def _pod(pod: _Placed) -> dict[str, Any]:
     ports = [{"name": name, "containerPort": target, "protocol": proto} for name, proto, _, target in pod.app.ports]
-    return {
-        "metadata": {"name": pod.name, "namespace": pod.app.namespace},
-        "spec": {"nodeName": _name(pod.node), "containers": [{"name": "app", "ports": ports}]},
-        "status": {
-            "phase": "Running", "podIP": pod.address, "podIPs": [{"ip": pod.address}],
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    }  # fmt: skip
+    return pod_object(pod.app.namespace, *pod.place, *ports)
 
 
 def _service(app: App, place: int) -> dict[str, Any]:
@@ -127,65 +108,12 @@ def _service(app: App, place: int) -> dict[str, Any]:
 
 
 def _slice(app: App, pods: Sequence[_Placed]) -> dict[str, Any]:
-    endpoints = []
-    for pod in pods:
-        leaving = f"{app.namespace}/{pod.name}" == TERMINATING
-        endpoints.append(
-            {
-                "addresses": [pod.address], "nodeName": _name(pod.node),
-                "conditions": {"ready": not leaving, "serving": True, "terminating": leaving},
-                "targetRef": {"kind": "Pod", "name": pod.name, "namespace": app.namespace},
-            }
-        )  # fmt: skip
-    labels = {"kubernetes.io/service-name": app.name}
-    return {
-        "metadata": {"name": f"{app.name}-x1", "namespace": app.namespace, "labels": labels}, "addressType": "IPv4",
-        "endpoints": endpoints,
-        "ports": [{"name": name, "protocol": protocol, "port": target} for name, protocol, _, target in app.ports],
-    }  # fmt: skip
-
-
-def _info(text: str) -> dict[str, Any]:
-    address, _, length = text.partition("/")
-    return {"family": "inet", "local": address, "prefixlen": int(length), "scope": "global"}
-
-
-def _node_files(number: int, nodes: int, pods: Sequence[_Placed]) -> dict[str, bytes]:
-    up: dict[str, Any] = {"flags": ["BROADCAST", "UP", "LOWER_UP"], "mtu": 1500}
-    own = _address(number)
-    vxlan = {"info_kind": "vxlan", "info_data": {"id": 1, "local": own, "port": 8472}}
-    slave = {"info_kind": "veth", "info_slave_kind": "bridge", "info_slave_data": {"hairpin": True}}
-    links = [
-        {"ifindex": 1, "ifname": "lo", "flags": ["LOOPBACK", "UP"], "addr_info": [_info("127.0.0.1/8")]},
-        {"ifindex": 2, "ifname": "eth0", "addr_info": [_info(f"{own}/16")], **up},
-        {
-            "ifindex": 3, "ifname": "flannel.1", "address": _mac(number), "linkinfo": vxlan,
-            "addr_info": [_info(f"{_subnet(number)}.0/32")], **up,
-        },
-        {
-            "ifindex": 4, "ifname": "cni0", "linkinfo": {"info_kind": "bridge"},
-            "addr_info": [_info(f"{_subnet(number)}.1/24")], **up,
-        },
-        *(
-            {"ifindex": 10 + place, "link_index": 2, "ifname": f"veth{place}", "master": "cni0", "addr_info": [],
-             "linkinfo": slave, **up}
-            for place, _ in enumerate(pods)
-        ),
-    ]  # fmt: skip
-    routes = [
-        {"dst": "default", "gateway": "192.168.0.1", "dev": "eth0"},
-        {"dst": "192.168.0.0/16", "dev": "eth0", "prefsrc": own, "scope": "link"},
-        {"dst": f"{_subnet(number)}.0/24", "dev": "cni0", "prefsrc": f"{_subnet(number)}.1", "scope": "link"},
-    ]
-    neighbours, fdb = [], []
-    for other in range(nodes):
-        if other != number:
-            via = f"{_subnet(other)}.0"
-            routes.append({"dst": f"{via}/24", "gateway": via, "dev": "flannel.1", "flags": ["onlink"]})  # type: ignore[dict-item]
-            neighbours.append({"dst": via, "dev": "flannel.1", "lladdr": _mac(other), "state": ["PERMANENT"]})
-            fdb.append({"mac": _mac(other), "ifname": "flannel.1", "dst": _address(other), "state": "permanent"})
-    name = _name(number)
-    return {**host_files(name, links, routes, neighbours, fdb), f"nodes/{name}/ip6tables-save": b""}
+    ports = [{"name": name, "protocol": protocol, "port": target} for name, protocol, _, target in app.ports]
+    found = slice_object(app.namespace, app.name, [pod.place for pod in pods], *ports, suffix="x1")
+    for each in found["endpoints"]:
+        leaving = f"{app.namespace}/{each['targetRef']['name']}" == TERMINATING
+        each["conditions"] = {"ready": not leaving, "serving": True, "terminating": leaving}
+    return found
 
 
 def showcase(nodes: int = 3, apps: Sequence[App] = APPS) -> dict[str, bytes]:
@@ -198,8 +126,10 @@ def showcase(nodes: int = 3, apps: Sequence[App] = APPS) -> dict[str, bytes]:
         "objects/Service.json": listed("Service", [_service(app, place) for place, app in enumerate(apps)]),
         "objects/EndpointSlice.json": listed("EndpointSlice", slices),
     }
-    written = dict(files)
+    written, machines = dict(files), [_machine(number) for number in range(nodes)]
     for number in range(nodes):
-        files |= _node_files(number, nodes, [pod for pod in pods if pod.node == number])
-        files[f"nodes/{_name(number)}/iptables-save"] = rules(written, _name(number))
+        here = sum(pod.node == number for pod in pods)
+        files |= node_files(machines, machines[number], here, network="192.168.0.0/16", vxlan="flannel.1")
+        name = machines[number].name
+        files |= {f"nodes/{name}/ip6tables-save": b"", f"nodes/{name}/iptables-save": rules(written, name)}
     return files

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -27,8 +27,20 @@ PLAIN_RULES = [
     for number, table in ((0, "local"), (32766, "main"), (32767, "default"))
 ]
 """What `ip -json rule` prints on each host."""
-MACS = {"n1": "0a:00:00:00:00:01", "n2": "0a:00:00:00:00:02"}
-ADDRESSES = {"n1": "172.30.0.11", "n2": "172.30.0.12"}
+
+
+class Machine(NamedTuple):
+    """A node: its name, its address, the network of its Pods without the last number, and the MAC of its VXLAN."""
+
+    name: str
+    address: str
+    subnet: str
+    mac: str
+
+
+MACHINES = [
+    Machine(f"n{number}", f"172.30.0.1{number}", f"10.244.{number}", f"0a:00:00:00:00:0{number}") for number in (1, 2)
+]
 
 
 def listed(kind: str, items: Iterable[Mapping[str, Any]]) -> bytes:
@@ -38,25 +50,42 @@ def listed(kind: str, items: Iterable[Mapping[str, Any]]) -> bytes:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": full}, indent=1).encode()
 
 
-def _node(number: int) -> dict[str, Any]:
+def node_object(machine: Machine, **status: Any) -> dict[str, Any]:
+    """A Node."""
     return {
-        "metadata": {"name": f"n{number}"},
-        "spec": {"podCIDRs": [f"10.244.{number}.0/24"]},
-        "status": {"addresses": [{"type": "InternalIP", "address": ADDRESSES[f"n{number}"]}]},
+        "metadata": {"name": machine.name},
+        "spec": {"podCIDRs": [f"{machine.subnet}.0/24"]},
+        "status": {"addresses": [{"type": "InternalIP", "address": machine.address}], **status},
     }
 
 
-def _pod(name: str, node: int, host: int) -> dict[str, Any]:
+def pod_object(namespace: str, name: str, node: str, address: str, *ports: Mapping[str, Any]) -> dict[str, Any]:
+    """A Pod that runs and is ready."""
     return {
-        "metadata": {"name": name, "namespace": "shop"},
-        "spec": {
-            "nodeName": f"n{node}",
-            "containers": [{"name": "c", "ports": [{"name": "http", "containerPort": 8080}]}],
-        },
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "ports": ports}]},
         "status": {
-            "phase": "Running", "podIP": f"10.244.{node}.{host}",
+            "phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
             "conditions": [{"type": "Ready", "status": "True"}],
         },
+    }  # fmt: skip
+
+
+def slice_object(
+    namespace: str, service: str, pods: Iterable[tuple[str, str, str]], *ports: Mapping[str, Any], suffix: str = "1"
+) -> dict[str, Any]:
+    """The slice of a Service: of each Pod, its name, its node and its address."""
+    labels = {"kubernetes.io/service-name": service}
+    endpoints = [
+        {
+            "addresses": [address], "nodeName": node, "conditions": {"ready": True},
+            "targetRef": {"kind": "Pod", "name": name, "namespace": namespace},
+        }
+        for name, node, address in pods
+    ]  # fmt: skip
+    return {
+        "metadata": {"name": f"{service}-{suffix}", "namespace": namespace, "labels": labels},
+        "addressType": "IPv4", "endpoints": endpoints, "ports": ports,
     }  # fmt: skip
 
 
@@ -69,22 +98,16 @@ def objects() -> dict[str, bytes]:
             "ports": [{"name": "http", "port": 80, "targetPort": "http", "nodePort": 30080}],
         },
     }  # fmt: skip
-    endpoints = [
-        {
-            "addresses": [f"10.244.{node}.5"], "nodeName": f"n{node}", "conditions": {"ready": True},
-            "targetRef": {"kind": "Pod", "name": f"web-{node - 1}", "namespace": "shop"},
-        }
-        for node in (1, 2)
-    ]  # fmt: skip
-    slices = {
-        "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
-        "addressType": "IPv4", "endpoints": endpoints, "ports": [{"name": "http", "port": 8080}],
-    }  # fmt: skip
+    web = [("web-0", "n1", "10.244.1.5"), ("web-1", "n2", "10.244.2.5")]
+    port = {"name": "http", "containerPort": 8080}
+    pods = [pod_object("shop", *each, port) for each in (("cart-0", "n1", "10.244.1.9"), *web)]
     return {
-        "objects/Node.json": listed("Node", [_node(1), _node(2)]),
-        "objects/Pod.json": listed("Pod", [_pod("cart-0", 1, 9), _pod("web-0", 1, 5), _pod("web-1", 2, 5)]),
+        "objects/Node.json": listed("Node", map(node_object, MACHINES)),
+        "objects/Pod.json": listed("Pod", pods),
         "objects/Service.json": listed("Service", [service]),
-        "objects/EndpointSlice.json": listed("EndpointSlice", [slices]),
+        "objects/EndpointSlice.json": listed(
+            "EndpointSlice", [slice_object("shop", "web", web, {"name": "http", "port": 8080})]
+        ),
     }
 
 
@@ -109,40 +132,54 @@ def _address(text: str) -> dict[str, Any]:
     return {"family": "inet", "local": address, "prefixlen": int(length), "scope": "global"}
 
 
-def node_files(number: int) -> dict[str, bytes]:
+def node_files(
+    machines: Sequence[Machine],
+    own: Machine,
+    pods: int = 0,
+    *,
+    network: str = "172.30.0.0/24",
+    vxlan: str = "vxlan1",
+    mtu: int = 1500,
+) -> dict[str, bytes]:
     """Links, addresses, routes, neighbours, FDB and sysctls of a node: eth0, cni0 with a veth for each Pod, a VXLAN."""
-    name, other = f"n{number}", f"n{3 - number}"
     up: dict[str, Any] = {"flags": ["BROADCAST", "UP", "LOWER_UP"], "mtu": 1500}
-    ports = [
-        {
-            "ifindex": 10 + port, "link_index": 2, "ifname": f"veth{port}", "master": "cni0", "addr_info": [],
-            "linkinfo": {"info_kind": "veth", "info_slave_kind": "bridge", "info_slave_data": {"hairpin": True}}, **up,
-        }
-        for port in range(2 if number == 1 else 1)
-    ]  # fmt: skip
+    data = {"id": 1, "local": own.address, "port": 8472}
+    slave = {"info_kind": "veth", "info_slave_kind": "bridge", "info_slave_data": {"hairpin": True}}
     links = [
         {"ifindex": 1, "ifname": "lo", "flags": ["LOOPBACK", "UP"], "addr_info": [_address("127.0.0.1/8")]},
-        {"ifindex": 2, "ifname": "eth0", "addr_info": [_address(f"{ADDRESSES[name]}/24")], **up},
         {
-            "ifindex": 3, "ifname": "vxlan1", "address": MACS[name], "addr_info": [_address(f"10.244.{number}.0/32")],
-            "linkinfo": {"info_kind": "vxlan", "info_data": {"id": 1, "local": ADDRESSES[name], "port": 8472}}, **up,
+            "ifindex": 2, "ifname": "eth0",
+            "addr_info": [_address(f"{own.address}/{network.partition('/')[2]}")], **up,
+        },
+        {
+            "ifindex": 3, "ifname": vxlan, "address": own.mac, "addr_info": [_address(f"{own.subnet}.0/32")],
+            "linkinfo": {"info_kind": "vxlan", "info_data": data}, **up, "mtu": mtu,
         },
         {
             "ifindex": 4, "ifname": "cni0", "linkinfo": {"info_kind": "bridge"},
-            "addr_info": [_address(f"10.244.{number}.1/24")], **up,
+            "addr_info": [_address(f"{own.subnet}.1/24")], **up,
         },
-        *ports,
+        *(
+            {"ifindex": 10 + pod, "link_index": 2, "ifname": f"veth{pod}", "master": "cni0", "addr_info": [],
+             "linkinfo": slave, **up}
+            for pod in range(pods)
+        ),
     ]  # fmt: skip
-    there = 3 - number
-    routes = [
-        {"dst": "default", "gateway": "172.30.0.1", "dev": "eth0"},
-        {"dst": "172.30.0.0/24", "dev": "eth0", "prefsrc": ADDRESSES[name], "scope": "link"},
-        {"dst": f"10.244.{number}.0/24", "dev": "cni0", "prefsrc": f"10.244.{number}.1", "scope": "link"},
-        {"dst": f"10.244.{there}.0/24", "gateway": f"10.244.{there}.0", "dev": "vxlan1", "flags": ["onlink"]},
+    others = [each for each in machines if each != own]
+    routes: list[dict[str, Any]] = [
+        {"dst": "default", "gateway": network.replace(".0/", ".1/").partition("/")[0], "dev": "eth0"},
+        {"dst": network, "dev": "eth0", "prefsrc": own.address, "scope": "link"},
+        {"dst": f"{own.subnet}.0/24", "dev": "cni0", "prefsrc": f"{own.subnet}.1", "scope": "link"},
+        *(
+            {"dst": f"{each.subnet}.0/24", "gateway": f"{each.subnet}.0", "dev": vxlan, "flags": ["onlink"]}
+            for each in others
+        ),
     ]
-    neighbours = [{"dst": f"10.244.{there}.0", "dev": "vxlan1", "lladdr": MACS[other], "state": ["PERMANENT"]}]
-    fdb = [{"mac": MACS[other], "ifname": "vxlan1", "dst": ADDRESSES[other], "state": "permanent"}]
-    return host_files(name, links, routes, neighbours, fdb)
+    neighbours = [
+        {"dst": f"{each.subnet}.0", "dev": vxlan, "lladdr": each.mac, "state": ["PERMANENT"]} for each in others
+    ]
+    fdb = [{"mac": each.mac, "ifname": vxlan, "dst": each.address, "state": "permanent"} for each in others]
+    return host_files(own.name, links, routes, neighbours, fdb)
 
 
 SYSCTLS = (
@@ -165,10 +202,10 @@ def host_files(name: str, links: object, routes: object, neighbours: object, fdb
 def vxlan_cluster() -> dict[str, bytes]:
     """All of it."""
     files = objects()
-    for number in (1, 2):
-        files[f"nodes/n{number}/iptables-save"] = rules(files, f"n{number}")
-        files[f"nodes/n{number}/ip6tables-save"] = b""
-        files |= node_files(number)
+    for machine, pods in zip(MACHINES, (2, 1), strict=True):
+        files[f"nodes/{machine.name}/iptables-save"] = rules(files, machine.name)
+        files[f"nodes/{machine.name}/ip6tables-save"] = b""
+        files |= node_files(MACHINES, machine, pods)
     return files
 
 

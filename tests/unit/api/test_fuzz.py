@@ -112,21 +112,6 @@ def test_bytes(data: bytes, file: str) -> None:
     outcome(data, file)
 
 
-TOKENS = st.sampled_from(
-    [
-        "{", "}", "[", "]", ":", ",", '"', "'", "\n", " ", "-", "- ", ": ", "---\n", "...", "&a ", "*a", "<<: *a",
-        "apiVersion: v1\n", "kind: Service\n", "kind: List\n", "items:\n", "metadata: {name: a}\n", "spec:\n",
-        '"apiVersion":"v1"', '"kind":"Node"', '"items":[', "null", "1e9", "|\n", ">-", "%YAML 1.1\n", "\t", "# x\n",
-        "!!int ", "  ports:\n", "\ufeff", "NaN", "\\u0000", "\x85", "\u2028", "é", "😀", "\\",
-    ]
-)  # fmt: skip
-
-
-@given(st.lists(TOKENS, max_size=40).map("".join), FILES)
-def test_tokens(text: str, file: str) -> None:
-    outcome(text, file)
-
-
 SCALARS = (
     st.none()
     | st.booleans()
@@ -149,11 +134,6 @@ VALUES = st.recursive(
     ),
     max_leaves=12,
 )
-
-
-@given(VALUES, FILES)
-def test_values(value: Any, file: str) -> None:
-    outcome(json.dumps(value), file)
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -213,14 +193,3 @@ def test_the_valid_ones_are_valid() -> None:
     found = outcome("\n".join(json.dumps(document) for document in VALID))
     assert isinstance(found, Manifests)
     assert len(found.services) == len(found.endpoint_slices) == len(found.endpoints) == len(found.nodes) == 1
-
-
-@given(st.permutations(VALID))
-def test_order_of_documents_does_not_matter(documents: list[dict[str, Any]]) -> None:
-    found = outcome(yaml.safe_dump_all(documents))
-    expected = outcome(yaml.safe_dump_all(VALID))
-    assert isinstance(found, Manifests)
-    assert isinstance(expected, Manifests)
-    assert (found.services, found.endpoint_slices) == (expected.services, expected.endpoint_slices)
-    assert (found.endpoints, found.nodes) == (expected.endpoints, expected.nodes)
-    assert found.sources.keys() == expected.sources.keys()

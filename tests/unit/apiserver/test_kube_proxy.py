@@ -166,31 +166,6 @@ def test_go_offers_http2_and_gets_http1(shared: Api) -> None:
         assert connection.selected_alpn_protocol() == "http/1.1"
 
 
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
-
-
-@pytest.mark.parametrize("path", ["/api", "/apis"])
-@pytest.mark.parametrize(
-    ("accept", "kind", "version"),
-    [
-        (f"{AGGREGATED.format('v2')},{AGGREGATED.format('v2beta1')},application/json", "APIGroupDiscoveryList", "v2"),
-        (f"{AGGREGATED.format('v2beta1')},application/json", "APIGroupDiscoveryList", "v2beta1"),
-        ("application/vnd.kubernetes.protobuf,application/json", "", ""),
-        ("application/json, */*", "", ""),
-    ],
-)
-def test_discovery_as_client_go_asks_for_it(shared: Api, path: str, accept: str, kind: str, version: str) -> None:
-    response = shared.raw("GET", path, Accept=accept)
-    found = json.loads(response.read())
-    assert response.headers["Vary"] == "Accept"
-    if kind:
-        assert (found["kind"], found["apiVersion"]) == (kind, f"apidiscovery.k8s.io/{version}")
-        wanted = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-        assert response.headers["Content-Type"] == wanted
-    else:
-        assert found["kind"] == {"/api": "APIVersions", "/apis": "APIGroupList"}[path]
-
-
 def test_a_client_that_prefers_cbor_gets_json_and_one_that_insists_is_refused(shared: Api) -> None:
     path = "/api/v1/namespaces/default"
     response = shared.raw("GET", path, Accept="application/cbor, application/json;q=0.9")

@@ -14,7 +14,6 @@ import pytest
 
 from tests.support.apiserver.server import Api
 from tests.support.paths import ROOT
-from tests.support.waiting import eventually
 
 Kubectl = Callable[..., str]
 
@@ -32,22 +31,6 @@ spec:
   selector: {matchLabels: {app: web}}
   template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: 'nginx:1.2'}]}}
 """
-FRUIT = """\
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: fruits.example.org}
-spec:
-  group: example.org
-  scope: Namespaced
-  names: {plural: fruits, kind: Fruit, shortNames: [fr]}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {sweet: {type: boolean}}}}}}
-    additionalPrinterColumns: [{name: sweet, type: boolean, jsonPath: .spec.sweet}]
-"""
-APPLE = "apiVersion: example.org/v1\nkind: Fruit\nmetadata: {name: apple}\nspec: {sweet: true}\n"
 
 
 @pytest.fixture(scope="module")
@@ -123,46 +106,6 @@ def test_wait_and_watch(kubectl: Kubectl, shared: Api) -> None:
     assert "NotFound" in kubectl("get", "svc", "web", "-n", "shop", fails=True)
 
 
-def test_custom_resources(kubectl: Kubectl) -> None:
-    kubectl("apply", "-f", "-", stdin=FRUIT)
-    # As with kube-apiserver, the conditions are null for a moment, for which `kubectl wait` gives up.
-    conditions = ("get", "crd", "fruits.example.org", "-o", "jsonpath={.status.conditions}")
-    eventually(lambda: "Established" in kubectl(*conditions))
-    kubectl("wait", "crd/fruits.example.org", "--for=condition=Established", "--timeout=60s")
-    assert "created" in kubectl("apply", "-f", "-", stdin=APPLE)
-    assert kubectl("get", "fr").split() == ["NAME", "SWEET", "apple", "true"]
-    assert "configured" in kubectl("apply", "-f", "-", stdin=APPLE.replace("true", "false"))
-    assert "sweet" in kubectl("explain", "fruit.spec")
-    for field, words in (
-        ("apiVersion", "versioned schema"),
-        ("kind", "REST resource"),
-        ("metadata", "Standard object"),
-    ):
-        assert words in kubectl("explain", f"fruit.{field}"), field
-    kubectl("delete", "fruit", "apple")
-    kubectl("delete", "crd", "fruits.example.org")
-
-
-def test_rbac(kubectl: Kubectl) -> None:
-    kubectl("create", "serviceaccount", "reader", "-n", "shop")
-    kubectl("create", "role", "r", "-n", "shop", "--verb=get,list,watch", "--resource=services,pods")
-    kubectl("create", "rolebinding", "r", "-n", "shop", "--role=r", "--serviceaccount=shop:reader")
-    reader = "--as=system:serviceaccount:shop:reader"
-    assert kubectl("auth", "can-i", "list", "services", "-n", "shop", reader) == "yes\n"
-    kubectl("auth", "can-i", "list", "secrets", "-n", "shop", reader, fails=True)
-    assert "Forbidden" in kubectl("get", "secrets", "-n", "shop", reader, fails=True)
-    kubectl("get", "svc", "-n", "shop", reader)
-
-
-def test_server_side_apply_and_conflicts(kubectl: Kubectl) -> None:
-    body = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mine}\ndata: {a: '1'}\n"
-    kubectl("apply", "--server-side", "--field-manager=one", "-f", "-", stdin=body)
-    other = body.replace("'1'", "'2'")
-    assert "conflict" in kubectl("apply", "--server-side", "--field-manager=two", "-f", "-", stdin=other, fails=True)
-    kubectl("apply", "--server-side", "--field-manager=two", "--force-conflicts", "-f", "-", stdin=other)
-    assert kubectl("get", "cm", "mine", "-o", "jsonpath={.data.a}") == "2"
-
-
 def test_from_client_side_to_server_side_apply(kubectl: Kubectl) -> None:
     """kubectl hands over what its client-side apply owned by a JSON patch of managedFields (client-go's csaupgrade)."""
     body = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: moved}\ndata: {a: '1', b: '1'}\n"
@@ -178,13 +121,6 @@ def test_from_client_side_to_server_side_apply(kubectl: Kubectl) -> None:
     assert ("kubectl-client-side-apply", "Update") not in owners
     kubectl("apply", "--server-side", "-f", "-", stdin=body.replace("a: '1', b", "a: '2', c"))
     assert json.loads(kubectl("get", "cm", "moved", "-o", "json"))["data"] == {"a": "2", "c": "1"}
-
-
-def test_bad_manifests_are_refused(kubectl: Kubectl) -> None:
-    assert "already exists" in kubectl("create", "namespace", "shop", fails=True)
-    assert "Invalid value" in kubectl("create", "configmap", "Bad_Name", fails=True)
-    bogus = WEB.replace("type: NodePort", "bogus: 1")
-    assert "bogus" in kubectl("apply", "-n", "shop", "-f", "-", stdin=bogus, fails=True)
 
 
 def test_a_namespace_goes_with_what_is_in_it(kubectl: Kubectl) -> None:

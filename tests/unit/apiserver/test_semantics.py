@@ -259,13 +259,6 @@ def test_old_events_are_in_the_namespace_of_their_object(shared: Api) -> None:
     shared.ok("POST", path, inside)
 
 
-def test_an_applied_list_names_nothing_twice(shared: Api) -> None:
-    body = {"apiVersion": "v1", "kind": "Service"} | service("twice", ports=[{"port": 80, "name": "a"}] * 2)
-    status, answer = shared("PATCH", f"{SERVICES}/twice?fieldManager=x", body, "application/apply-patch+yaml")
-    text = "failed to create typed patch object (default/twice; v1, Kind=Service): .spec.ports: "
-    assert (status, answer["message"]) == (500, text + 'duplicate entries for key [port=80,protocol="TCP"]')
-
-
 def test_collections_are_neither_replaced_nor_patched(shared: Api) -> None:
     for method in ("PUT", "PATCH"):
         status, answer = shared(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -76,38 +75,6 @@ def test_https_where_there_is_http() -> None:
     with FakeApiServer() as server:
         found = reason(ClientConfig(server.url.replace("http", "https")))[0]
         assert found == "TLS: the server does not speak TLS; is its URL http://?"
-
-
-def no_http(handler: Handler) -> bool:
-    handler.wfile.write(b"hello\r\n\r\n")
-    handler.hang_up()
-    return True
-
-
-def half(handler: Handler) -> bool:
-    handler.begin_stream()
-    handler.send_piece(b'{"kind')
-    handler.hang_up()
-    return True
-
-
-def cut(handler: Handler) -> bool:
-    handler.hang_up()
-    return True
-
-
-@pytest.mark.parametrize(
-    ("fault", "why"),
-    [
-        (no_http, "the answer is no HTTP"),
-        (half, "the connection was lost in the middle of an answer"),
-        (cut, "the server closed the connection without an answer"),
-    ],
-)
-def test_broken_answers(fault: Callable[[Handler], bool], why: str) -> None:
-    with FakeApiServer() as server:
-        server.intercept = fault
-        assert reason(ClientConfig(server.url))[0] == why
 
 
 def test_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,23 +190,23 @@ def silence(handler: Handler) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("fault", "error"),
+    ("fault", "error", "why"),
     [
-        (half_then_end, WireError),
-        (half_then_cut, TransportError),
-        (garbage, WireError),
-        (no_http, TransportError),
-        (bad_chunks, TransportError),
-        (cut, TransportError),
-        (silence, TransportError),
+        (half_then_end, WireError, ""),
+        (half_then_cut, TransportError, "the connection was lost in the middle of an answer"),
+        (garbage, WireError, ""),
+        (no_http, TransportError, "the answer is no HTTP"),
+        (bad_chunks, TransportError, ""),
+        (cut, TransportError, "the server closed the connection without an answer"),
+        (silence, TransportError, ""),
     ],
 )
 def test_what_breaks_is_an_error_and_never_hangs(
-    client: RestClient, api: FakeApiServer, fault: Callable[[Handler], bool], error: type[Exception]
+    client: RestClient, api: FakeApiServer, fault: Callable[[Handler], bool], error: type[Exception], why: str
 ) -> None:
     api.intercept = fault
     begun = time.monotonic()
-    with pytest.raises(error):
+    with pytest.raises(error, match=why or None):
         list(client.watch(SERVICES, idle_timeout=0.5))
     assert time.monotonic() - begun < 30
     api.intercept = None

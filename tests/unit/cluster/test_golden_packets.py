@@ -48,29 +48,6 @@ def test_a_changed_rule_fails_a_packet(kproxy: Run, minikube: Path, old: str, ne
     assert "0 of 1 scenarios as expected, with 28 packets" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("tcp . 32198 : goto", "tcp . 32199 : goto", "+ ACCEPT to 192.168.49.2:32198, no masquerade, chance 1"),
-        ("1 : 10.244.0.37 . 8080", "1 : 10.244.0.38 . 8080", "+ ACCEPT to 10.244.0.38:8080"),
-        ("@hairpin-connections masquerade", "@hairpin-connections return", "no masquerade"),
-        ("@cluster-ips reject", "@cluster-ips accept", "- REJECT to 10.96.0.10:80, chance 1"),
-        ("jump services", "jump nowhere", "nowhere"),
-    ],
-)
-def test_a_changed_table_fails_a_packet_in_nftables_mode(
-    kproxy: Run, minikube: Path, old: str, new: str, told: str
-) -> None:
-    expected = minikube / "expected" / "minikube.v4.nft"
-    assert old in expected.read_text()
-    expected.write_text(expected.read_text().replace(old, new))
-    done = kproxy("golden", "check", "minikube")
-    assert done.returncode == 1
-    assert "nftables mode)" in done.stdout.split("packets.yaml: ", 1)[1]
-    assert told in done.stdout.split("packets.yaml: ", 1)[1]
-    assert kproxy("golden", "check", "minikube", "--mode", "iptables").returncode == 0
-
-
 def test_session_affinity_in_both_modes(kproxy: Run, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "rules_golden" / "session-affinity", tmp_path / "session-affinity")
     packets = tmp_path / "session-affinity" / "packets.yaml"

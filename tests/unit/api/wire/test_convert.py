@@ -172,36 +172,6 @@ def test_endpoint_slice() -> None:
     assert endpoint_slice() == EndpointSlice(found.metadata.__class__("", "default"), "")
 
 
-def test_equal_leaves_are_shared() -> None:
-    shared: dict[str | None, str | None] = {}
-    found = [
-        convert.convert_endpoint_slice(
-            msgspec.json.decode(
-                b'{"endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":true},"nodeName":"node-a"}]}',
-                type=structs.WireEndpointSlice,
-            ),
-            shared,
-        ).endpoints[0]
-        for _ in range(2)
-    ]
-    assert found[0].node_name is found[1].node_name
-    assert found[0].conditions is found[1].conditions
-
-
-def test_endpoints() -> None:
-    value = {"subsets": [{
-        "addresses": [{"ip": "10.0.0.1", "nodeName": "n", "hostname": "h"}],
-        "notReadyAddresses": [{"ip": "FD00::1"}],
-        "ports": [{"port": 80}, {"name": "x", "protocol": "UDP"}],
-    }, {}]}  # fmt: skip
-    found = convert.convert_endpoints(msgspec.convert(value, structs.WireEndpoints))
-    first, second = found.subsets
-    assert [(item.ip, item.hostname, item.node_name) for item in first.addresses] == [("10.0.0.1", "h", "n")]
-    assert first.not_ready_addresses[0].ip == "fd00::1"
-    assert [(port.port, port.name, port.protocol) for port in first.ports] == [(80, "", "TCP"), (0, "x", "UDP")]
-    assert (second.addresses, second.not_ready_addresses, second.ports) == ((), (), ())
-
-
 @pytest.mark.parametrize(
     ("spec", "cidrs"),
     [

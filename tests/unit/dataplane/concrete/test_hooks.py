@@ -119,18 +119,6 @@ def test_no_route() -> None:
 POD = make_packet("10.244.0.11:4000", "10.96.0.1:80", in_interface="veth1")
 
 
-def test_bridge() -> None:
-    text = "filter: -A FORWARD -i cni0 -m physdev --physdev-in veth1 -j DROP"
-    assert fate(text, POD).verdict == "DROP"
-    off = with_sysctl(**{"net__bridge__bridge-nf-call-iptables": 0})
-    assert fate(text, POD, off).verdict == "ACCEPT"
-    neighbour = make_packet("10.244.0.11:4000", "10.244.0.12:80", in_interface="veth1")
-    bridged = fate("filter: -A FORWARD -m physdev --physdev-is-bridged -j DROP", neighbour)
-    assert bridged.verdict == "DROP"
-    assert fate("filter: -A FORWARD -j DROP", neighbour, off).via == "bridged"
-    assert fate("filter: -A FORWARD -j DROP", neighbour, with_sysctl()).verdict == "DROP"
-
-
 def test_hairpin() -> None:
     text = "nat: -A PREROUTING -j DNAT --to-destination 10.244.0.11"
     assert fate(text, POD).verdict == "ACCEPT"

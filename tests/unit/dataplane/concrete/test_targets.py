@@ -11,24 +11,6 @@ from kproxy.dataplane import DataplaneError, make_packet, trace
 from tests.support.dataplane.tools import NEW_PACKET, NODE, chances, fate, rules
 
 
-@pytest.mark.parametrize(
-    ("target", "verdict", "refusal"),
-    [
-        ("-j ACCEPT", "ACCEPT", ""),
-        ("-j DROP", "DROP", ""),
-        ("-p tcp -j REJECT --reject-with tcp-reset", "REJECT", "tcp-reset"),
-        ("-j REJECT", "REJECT", "icmp-port-unreachable"),
-        ("-j REJECT --reject-with icmp-admin-prohibited", "REJECT", "icmp-admin-prohibited"),
-        ("-j QUEUE", "INDETERMINATE", ""),
-        ("-j NFQUEUE --queue-num 1", "INDETERMINATE", ""),
-        ("-j SYNPROXY --mss 1460", "INDETERMINATE", ""),
-    ],
-)
-def test_verdict(target: str, verdict: str, refusal: str) -> None:
-    outcome = fate(f"filter: -A FORWARD {target}")
-    assert (outcome.verdict, outcome.reject) == (verdict, refusal)
-
-
 def test_an_address_of_a_range_is_a_matter_of_chance() -> None:
     text = "nat: -A PREROUTING -p tcp -j DNAT --to-destination 10.244.0.11-10.244.0.14:8080"
     found = chances(trace(rules(text), NODE, NEW_PACKET))

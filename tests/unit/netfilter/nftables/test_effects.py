@@ -6,13 +6,12 @@ import random
 
 import pytest
 
-from kproxy.netfilter.effect import Jump, Nat, Reject, SetBits, SetField, Told, Unknown
+from kproxy.netfilter.effect import Nat, Reject
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.field import UINT32
 from kproxy.netfilter.iptables.save import parse_rule
-from kproxy.netfilter.nftables.effects import lower, mark_bits
+from kproxy.netfilter.nftables.effects import lower
 from kproxy.netfilter.nftables.expression import Binary, Ct, Expression, Meta
-from kproxy.netfilter.nftables.statement import Statement
 from kproxy.netfilter.nftables.text import parse_nft
 
 _CONSTANTS = (0, 1, 0xFF, 0x4000, 0xFFFF0000, UINT32)
@@ -36,24 +35,6 @@ def number_of(value: object, marks: dict[type, int]) -> int:
     if value.operator in ("<<", ">>"):
         return left << right & UINT32 if value.operator == "<<" else left >> right
     return {"&": left & right, "|": left | right, "^": left ^ right}[value.operator]
-
-
-def test_marks_are_exclusive_ors_of_bits() -> None:
-    chance, linear = random.Random(7), 0
-    for _ in range(3000):
-        value = random_value(chance, 4)
-        bits = mark_bits("mark", value)
-        if bits is None:
-            continue
-        linear += 1
-        marks = {Meta: chance.getrandbits(32), Ct: chance.getrandbits(32)}
-        result = bits.xor
-        for term in bits.terms:
-            result ^= term.of(marks[Meta if term.name == "mark" else Ct])
-        assert result == number_of(value, marks), value
-        assert (result ^ marks[Meta]) & ~bits.changed() == 0, value
-    assert linear > 1000
-    assert mark_bits("mark", Binary("&", Meta("mark"), Ct("mark"))) is None
 
 
 def steps(text: str, family: str = "ip") -> tuple[object, ...]:
@@ -121,14 +102,3 @@ def test_text_of_a_translation_is_that_of_iptables() -> None:
     assert v6 is not None
     assert isinstance(found := v6.effect(), Nat)
     assert v6.to_save() == f"-j {found.text()}"
-
-
-def test_writes() -> None:
-    assert isinstance(steps("ip ttl set 5")[-1], SetField)
-    assert steps("ip ttl set 5")[-1] == SetField("ttl", (5,) * 256)
-    assert isinstance(steps("ip id set 5")[-1], Told)
-    assert steps("meta mark set 5") == (SetBits("mark", 5),)
-    assert isinstance(steps("synproxy mss 1460")[-1], Unknown)
-    assert steps("jump c2") == (Jump("c2"),)
-    (kept,) = steps("meta mark set ip saddr map { 10.0.0.1 : 5 }")
-    assert isinstance(kept, Statement.__args__)

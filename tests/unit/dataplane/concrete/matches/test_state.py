@@ -7,10 +7,9 @@ from fractions import Fraction
 
 import pytest
 
-from kproxy.dataplane import Connection, FlowTuple, Host, IpSet, make_packet, parse_endpoint, trace
+from kproxy.dataplane import Connection, FlowTuple, Host, make_packet, parse_endpoint, trace
 from kproxy.dataplane.concrete.state import UNSEEN
 from kproxy.dataplane.model.conntrack import INVALID, UNTRACKED
-from kproxy.netfilter import Family
 from tests.support.dataplane.tools import NEW_PACKET, NODE, SIMPLE, ask, chances, fate, rules
 
 
@@ -168,26 +167,6 @@ def test_recent_remembers_within_one_packet() -> None:
     text = """filter: -A FORWARD -m recent --remove --name A
               filter: -A FORWARD -m recent --rcheck --name A -j DROP"""
     assert fate(text, host=replace(NODE, recent={"A": {CLIENT: (1,)}})).verdict == "ACCEPT"
-
-
-SETS = {
-    "ip": IpSet.parse("hash:ip", ["198.51.100.7"]),
-    "net": IpSet.parse("hash:net", ["198.51.100.0/24", "198.51.100.0/29 nomatch"]),
-    "ipport": IpSet.parse("hash:ip,port", ["10.96.0.1,tcp:80-81"]),
-    "port": IpSet.parse("bitmap:port", ["80"]),
-    "v6": IpSet.parse("hash:ip", [], Family.IPV6),
-}
-
-
-@pytest.mark.parametrize(
-    ("match", "wanted"),
-    [
-        ("ip src", True), ("ip dst", False), ("net src", False), ("ipport dst,dst", True), ("ipport src,dst", False),
-        ("port dst", True), ("port src", False), ("v6 src", False), ("absent src", None),
-    ],
-)  # fmt: skip
-def test_sets(match: str, wanted: bool | None) -> None:
-    assert ask(f"-m set --match-set {match}", host=replace(NODE, sets=SETS)) is wanted
 
 
 def test_a_set_that_a_rule_changed() -> None:

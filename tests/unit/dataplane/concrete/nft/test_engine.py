@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from fractions import Fraction
 from unittest.mock import Mock
 
 import pytest
 
-from kproxy.dataplane import Host, Outcome, index_ruleset, make_packet, trace, trace_reply
-from kproxy.dataplane.concrete.nft.sets import IndexedElements
+from kproxy.dataplane import Host, Outcome, index_ruleset, make_packet, trace
 from kproxy.dataplane.concrete.nft.values import Uniform
 from kproxy.netfilter import Family
-from kproxy.netfilter.nftables.element import Element
 from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.text import parse_nft
-from kproxy.netfilter.nftables.value import Prefix, Range
 
 HOST = Host.simple(["192.168.0.2"])
 PACKET = make_packet("10.244.0.9:4000", "10.96.0.1:80", "tcp", in_interface="eth0")
@@ -114,34 +110,6 @@ def test_a_rule_is_printed_once_however_many_it_chooses_among(monkeypatch: pytes
     assert counted.call_count == 1
 
 
-@pytest.mark.parametrize("modulus", [1, 2, 3, 7, 1000, (1 << 32) - 1])
-def test_chances_of_all_numbers_add_up(modulus: int) -> None:
-    drawn = Uniform(modulus, 5)
-    assert drawn.chance(0, 1 << 33) == 1
-    assert drawn.chance(5, 5) + drawn.chance(6, 1 << 33) == 1
-    counted = sum((number * modulus) >> 32 == 0 for number in range(0, 1 << 32, 1 << 27))
-    assert abs(drawn.chance(5, 5) - Fraction(counted, 32)) <= Fraction(1, 32)
-
-
-def test_a_set_is_remembered_and_a_reply_finds_it() -> None:
-    rules = """table ip t {
-set seen { type ipv4_addr; flags dynamic,timeout; timeout 1h; }
-chain c { type filter hook prerouting priority 0
-ip saddr @seen drop
-update @seen { ip saddr }
-}
-}
-"""
-    index = index_ruleset((), nftables=parse_nft(rules), family=Family.IPV4)
-    (first,) = trace(index, HOST, PACKET).outcomes
-    assert first.verdict == "ACCEPT"
-    assert first.elements == {("ip t", "seen"): {0x0AF40009: True}}
-    (second,) = trace(index, dataclasses.replace(HOST, elements=first.elements), PACKET).outcomes
-    assert second.verdict == "DROP"
-    (answer,) = trace_reply(index, HOST, first).outcomes
-    assert answer.elements[("ip t", "seen")] == {0x0AF40009: True, 0x0A600001: True}
-
-
 @pytest.mark.parametrize("operation", ["add", "update"])
 def test_an_element_of_a_map_keeps_its_data(operation: str) -> None:
     rules = f"""table ip t {{
@@ -155,18 +123,3 @@ chain c {{ type filter hook prerouting priority 0
     index = index_ruleset((), nftables=parse_nft(rules), family=Family.IPV4)
     (outcome,) = trace(index, HOST, PACKET).outcomes
     assert outcome.elements == {("ip t", "m"): {0x0AF40009: 1, 0x0A600001: 5}}
-
-
-def test_lookups() -> None:
-    elements = IndexedElements(
-        [
-            Element((1, 6, 80), "exact"),
-            Element((Prefix(0x0A000000, 8, 32), 6, Range(1, 100)), "net"),
-            Element((2, 6, Range(5, 9)), "range"),
-        ]
-    )
-    found = {key: elements.find(key) for key in ((1, 6, 80), (0x0A010203, 6, 100), (0x0A010203, 6, 101), (2, 6, 4))}
-    assert [None if item is None else item.data for item in found.values()] == ["exact", "net", None, None]
-    ranges = IndexedElements([Element(Range(10 * n, 10 * n + 5), n) for n in range(10_000)])
-    assert ranges.find(50_003) == Element(Range(50_000, 50_005), 5000)
-    assert ranges.find(50_006) is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kproxy.dataplane import Host, index_ruleset, make_packet, trace
 from kproxy.dataplane.compare.compare import compare
 from kproxy.dataplane.symbolic.host_rules import SideRules
@@ -17,26 +15,6 @@ def rules(statement: str, table: str = "ip") -> NftRuleset:
         f"table {table} t {{ chain f {{ type filter hook forward priority 0; {statement}; tcp dport 80 drop; }} }}",
         "test",
     )
-
-
-@pytest.mark.parametrize(
-    ("statement", "proto", "expected"),
-    [
-        ("udp dport set 53", "tcp", ("DROP", "10.0.0.2:80")),
-        ("udp dport set 53", "udp", ("ACCEPT", "10.0.0.2:53")),
-        ("th dport set 53", "tcp", ("ACCEPT", "10.0.0.2:53")),
-        ("tcp dport set 53", "udp", ("ACCEPT", "10.0.0.2:80")),
-        ("icmp type set 0", "tcp", ("DROP", "10.0.0.2:80")),
-        ("tcp option maxseg size set rt mtu", "udp", ("ACCEPT", "10.0.0.2:80")),
-        ("tcp option maxseg size set rt mtu", "tcp", ("DROP", "10.0.0.2:80")),
-        ("tcp option maxseg size set 1400 drop", "udp", ("ACCEPT", "10.0.0.2:80")),
-        ("ip daddr set 10.0.0.9", "udp", ("ACCEPT", "10.0.0.9:80")),
-    ],
-)
-def test_only_packets_with_the_header_are_written(statement: str, proto: str, expected: tuple[str, str]) -> None:
-    index = index_ruleset((), nftables=rules(statement), family=Family.IPV4)
-    (found,) = trace(index, Host.simple(["10.9.9.9"]), make_packet("10.0.0.1:5", "10.0.0.2:80", proto)).outcomes
-    assert (found.verdict, found.dst) == expected
 
 
 def test_another_familys_header_in_an_inet_table() -> None:
