@@ -1,10 +1,10 @@
 """`python -m vagrant.checks.ipvs`: IPVS mode in this machine's own kernel.
 
 Golden clusters are rendered, and each family is loaded into a namespace: sets, rules, virtual servers. What the kernel
-has then must be what was rendered. Then packets of a random choice are sent: from pods, from a real server to itself,
-from other nodes, from outside and from the node, to virtual servers, to other ports of their addresses, to the node and
-to pods. What is seen of each must be what the packet model says. Last come the packets of what `kproxy migrate --from
-ipvs` finds: none may meet what the report does not say.
+has then must be what was rendered. Then packets of a matrix are sent, as many as are asked for: from pods, from a real
+server to itself, from other nodes, from outside and from the node, to each virtual server; to other ports of their
+addresses, to the node and to pods. What is seen of each must be what the packet model says. Last come the packets of
+what `kproxy migrate --from ipvs` finds: none may meet what the report does not say.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Final
 
@@ -61,6 +61,9 @@ OUTSIDE: Final = {
     Family.IPV4: ("203.0.113.9", "198.51.100.7", "192.168.77.5"),
     Family.IPV6: ("2001:db8:9::9", "fd77::5"),
 }
+CLIENTS: Final = {"pod": "cni0", "self": "cni0", "remote": "eth0", "outside": "eth0", "node": "", "asked": ""}
+"""Who asks, and by which interface its packets come: a pod, a real server, one elsewhere, somebody outside, the node by
+its own address and by that of the virtual server."""
 PODS: Final = {Family.IPV4: "10.244.0.0/24", Family.IPV6: "fd00:10:244::/64"}
 """The node's pods, where its Node object does not tell."""
 
@@ -172,28 +175,31 @@ def applied(scenario: Scenario, each: Loaded) -> Iterator[str]:
 
 
 def packets(each: Loaded, rng: random.Random, count: int) -> Iterator[Packet]:
-    """A random choice, each with a source port of its own: IPVS remembers connections."""
-    servers = list(each.rendered.servers.items())
+    """A random choice of a matrix, or all of it: each kind of client asks each virtual server; a pod and a client
+    outside ask the rest, too. Each has a source port of its own: IPVS remembers connections."""
+    matrix = [
+        (server, real, client, what)
+        for server, real in each.rendered.servers.items()
+        for client, what in [*product(CLIENTS, ("server",)), *product(("pod", "outside"), ("port", "node", "pod"))]
+    ]
+    others = [real.address for real in chain.from_iterable(each.rendered.servers.values())]
     inside = ip_network(each.pods)
-    others = [real.address for _, found in servers for real in found]
-    for number in range(count):
-        server, real = rng.choice(servers)
+    for number, (server, real, client, what) in enumerate(rng.sample(matrix, min(count, len(matrix)))):
         near = [one.address for one in real if _is_in(one.address, inside)]
         pod = str(inside[rng.randrange(100, 200)])
-        sources = {
-            "pod": (pod, "cni0"), "self": (rng.choice(near or [pod]), "cni0"),
-            "remote": (rng.choice([one for one in others if not _is_in(one, inside)] or OUTSIDE[each.family]), "eth0"),
-            "outside": (rng.choice(OUTSIDE[each.family]), "eth0"),
-            "node": (rng.choice(each.own or (server.address,)), ""), "asked": (server.address, ""),
-        }  # fmt: skip
-        source, arrives = sources[rng.choice([*sources])]
-        asked = {
+        source = {
+            "pod": pod, "self": rng.choice(near or [pod]),
+            "remote": rng.choice([one for one in others if not _is_in(one, inside)] or OUTSIDE[each.family]),
+            "outside": rng.choice(OUTSIDE[each.family]), "node": rng.choice(each.own or (server.address,)),
+            "asked": server.address,
+        }[client]  # fmt: skip
+        to = {
             "server": (server.address, server.port), "port": (server.address, rng.choice((1, 22, 10256, 31999))),
             "node": (rng.choice(each.own or (server.address,)), server.port),
             "pod": (rng.choice(others or [server.address]), server.port),
-        }  # fmt: skip
-        to = asked[rng.choices([*asked], (6, 1, 1, 1))[0]]
+        }[what]  # fmt: skip
         sent = make_packet(join_host_port(source, 20000 + number), join_host_port(*to), server.protocol)
+        arrives = CLIENTS[client]
         yield replace(sent, in_interface=arrives, in_port="", origin="arriving" if arrives else "local")
 
 
@@ -247,7 +253,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the checks; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m vagrant.checks.ipvs", description=__doc__)
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="folders of rules_golden/")
-    parser.add_argument("--packets", type=int, default=6, help="how many of each scenario and family")
+    parser.add_argument(
+        "--packets", type=int, default=6, help="how many of the matrix of each scenario and family; 10000 is all"
+    )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     rng, total, failed = random.Random(options.seed), 0, 0
