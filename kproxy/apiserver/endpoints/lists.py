@@ -1,4 +1,4 @@
-"""get and list: from the watch cache, at a version, in pages.
+"""get and list: from the tables in memory (`storage/store.py`), at a version, in pages.
 
 A list is consistent: it shows the state at one revision, and its pages show the same one. A continue token holds that
 revision and the key to go on after; once the history is gone the answer is 410 with a token that goes on

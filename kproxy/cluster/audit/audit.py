@@ -169,7 +169,7 @@ def _part(shared: AuditedCluster, some: range, tell: Tell) -> Part:
                 continue  # IPVS is among what was not seen
             found += [each for family in node.families for each in observe_ipvs(node, family)]
         elif node.mode not in (MODE_IPTABLES, MODE_NFTABLES):
-            then = "its rules are not judged: iptables and nftables mode are known"
+            then = "its rules are not judged: iptables, nftables and IPVS mode are known"
             undecided.append((node.name, Gap(f"mode {node.mode}", then)))
             continue
         for family in node.families:

@@ -49,7 +49,7 @@ class Unseen(msgspec.Struct, frozen=True):
 
     Attributes:
         host: what the source calls the host: a node's name, or the file.
-        family: `ipv4` or `ipv6`; "" if it is of both, or of none.
+        family: `IPv4` or `IPv6`; "" if it is of both, or of none.
         what: one of `THINGS`.
         why: what points to it, or what follows, as a sentence's part.
         suspected: whether the evidence itself points to it. Then whatever it may change is open. Else it is taken to be
