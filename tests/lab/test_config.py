@@ -31,7 +31,7 @@ proxy:
 manifests: [more.yaml]
 commands:
 - {host: node-2, run: "ip route add blackhole 192.0.2.0/24; ip route > $PWD/routes"}
-timeout: 15s
+timeout: 40s
 ---
 apiVersion: v1
 kind: Service
@@ -93,7 +93,7 @@ def test_a_lab_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         done = lab.call("up", "--config", str(tmp_path / "lab.yaml"))
         assert done.returncode == 1, done.stderr
         assert f"lab {lab.name}: 2 nodes, " in done.stderr
-        assert "not ready after 15 s: pod default/bad is not ready" in done.stderr
+        assert "not ready after 40 s: pod default/bad is not ready" in done.stderr
         assert 'pod default/bad: Unhealthy: Readiness probe failed: Get "http://' in done.stderr
         assert "blackhole 192.0.2.0/24" in (tmp_path / "routes").read_text()
         nodes = {

@@ -931,8 +931,10 @@ def test_many_endpoints_of_a_dump_are_one_box(browser: Any, tmp_path: Path) -> N
 
 
 def test_services_of_a_dump_lead_to_what_its_rules_tell(browser: Any, snapshot: Path) -> None:
-    with exploring("--rules", str(snapshot / "nodes/worker-1/iptables-save")) as url, looking(browser, url) as page:
+    with exploring("--rules", str(snapshot / "nodes/worker-1/iptables-save")) as url:
+        page = Page(browser, url)
         page.size(1400, 900)
+        page.leave()
         page.open(place("services"))
         next(item for item in page.all("tbody a") if item.text == "shop/web").click()
         page.shows(".panel h2", "Service web")

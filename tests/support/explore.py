@@ -164,9 +164,10 @@ def looking(browser: Any, url: str) -> Iterator[Page]:
     found.size(1400, 1000)
     found.leave()
     yield found
-    assert found.complaints() == []
+    complaints = found.complaints()
+    assert not complaints, complaints
     elsewhere = [each for each in found.requests() if not each.startswith((url, "data:", "about:", "blob:"))]
-    assert elsewhere == []
+    assert not elsewhere, elsewhere
 
 
 def write_showcase(directory: Path, *, web_0_ready: bool = True) -> Path:
