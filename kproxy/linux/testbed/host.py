@@ -230,7 +230,9 @@ class ScratchHost:
                 lines.append(f"addr add {address} dev {item.name}{wide}{nodad}")
         for kind, value in sorted(host.served.union(host.local_addresses or ()), key=lambda own: own[1]):
             if kind is family and value not in placed and not _is_never_own(family, value):
-                lines.append(f"addr add {address_text(family, value)}/{bits} dev {ELSEWHERE}{nodad}")
+                # By kube-ipvs0 nothing leaves: on a link that packets leave by, MASQUERADE might choose its addresses.
+                device = LOOPBACK if (kind, value) in host.served else ELSEWHERE
+                lines.append(f"addr add {address_text(family, value)}/{bits} dev {device}{nodad}")
         return lines
 
     def _is_own(self, host: Host, route: Route) -> bool:
