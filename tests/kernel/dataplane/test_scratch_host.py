@@ -40,3 +40,15 @@ def test_a_known_connection_is_translated(
         (seen,) = bed.send(host, sent, known)
     assert seen is not None
     assert (seen.kind, seen.dst, seen.dport) == ("packet", address.strip("[]"), int(port))
+
+
+def test_what_is_masqueraded_has_no_address_of_virtual_servers() -> None:
+    """Of IPv6 the kernel takes the longest match among those of the link that the packet leaves by."""
+    rules = RuleText("table ip6 t {\n chain p {\n type nat hook postrouting priority 100\n masquerade\n}\n}\n")
+    sent = make_packet("[2001:db8:1::7]:40000", "[fd00:10:244::5]:8080", "tcp").replace(in_interface="eth0", in_port="")
+    host = Host.simple(()).serving([(Family.IPV6, parse_address("fd00:10:244::10", Family.IPV6))])
+    with ScratchHost(Family.IPV6, [rules]) as bed:
+        (seen,) = bed.send(host, sent, Connection())
+        own = bed.own.values()
+    assert seen is not None
+    assert parse_address(seen.src, Family.IPV6) in own
